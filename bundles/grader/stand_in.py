@@ -1,0 +1,311 @@
+"""Stand-ins for what lives in the snippet's container.
+
+A stand-in holds a number and forwards operations. It never equals a plain value, is never hashed by the
+program's rules and never shows the program's text as its own. Names that the program took from the standard
+library resolve to the grader's own copy, so that a patched `math.isclose` stays in the other container.
+"""
+
+import builtins
+import importlib
+
+import codec
+
+# Pure modules: what a test statement may take through the program's own import.
+LIBRARIES = frozenset(
+    "abc array bisect calendar cmath collections copy dataclasses datetime decimal enum fractions functools heapq "
+    "itertools json math numbers random re statistics string textwrap time typing".split()
+)
+
+
+class SnippetGone(BaseException):
+    """The program's process ended or broke the protocol. Not an Exception: tests must not swallow it."""
+
+
+class Session:
+    """One conversation with one program."""
+
+    def __init__(self, channel):
+        self._channel = channel
+        self._callbacks = []
+        self._exceptions = {}
+        self.gone = None
+        self._encoder = codec.Encoder(self._opaque)
+        self._decoder = codec.Decoder(self._reference, self._no_callback)
+
+    def wait_ready(self):
+        """Waits until the program is loaded; returns what went wrong, or None."""
+        try:
+            message = self._receive()
+        except SnippetGone:
+            return "the program ended while loading: %s" % self.gone
+        if type(message) is tuple and message[:1] == ("ready",):
+            return None
+        if type(message) is tuple and message[:1] == ("failed",) and len(message) == 3:
+            self.gone = "loading failed"
+            return _text(message[2])
+        self.gone = "protocol: unexpected first message"
+        return self.gone
+
+    def alive(self):
+        """Whether the program is still there after the last statement, shown by an answer made just now."""
+        if self.gone:
+            return False
+        import secrets
+
+        number = secrets.randbits(62)
+        try:
+            return self.request("ping", number) == number
+        except BaseException:
+            return False
+
+    def lookup(self, name):
+        """(found, value) of a name in the program."""
+        answer = self._exchange(("get", name))
+        if answer == ("absent",):
+            return False, None
+        return True, self._result(answer, ())
+
+    def request(self, operation, *arguments):
+        return self._result(self._exchange((operation, *arguments)), ())
+
+    def call(self, target, args, kwargs):
+        mutable = [a for a in args if type(a) in (list, dict, set, bytearray)]
+        return self._result(self._exchange(("call", target, args, kwargs)), mutable)
+
+    def _result(self, answer, mutable):
+        if type(answer) is not tuple or not answer:
+            self._broken("answer is no tuple")
+        if answer[0] == "value" and len(answer) == 3 and type(answer[2]) is tuple:
+            for mine, theirs in zip(mutable, answer[2], strict=False):
+                _replace(mine, theirs)
+            return answer[1]
+        if answer[0] == "raised" and len(answer) == 6:
+            raise self._exception(*answer[1:])
+        self._broken("unknown answer")
+
+    def _exchange(self, message):
+        if self.gone:
+            raise SnippetGone(self.gone)
+        data = self._encoder.encode(message)
+        self._send(data)
+        while True:
+            answer = self._receive()
+            if type(answer) is tuple and answer[:1] == ("callback",) and len(answer) == 4:
+                self._call_back(*answer[1:])
+                continue
+            return answer
+
+    def _call_back(self, number, args, kwargs):
+        if type(number) is not int or not 0 <= number < len(self._callbacks):
+            self._broken("callback of an unknown number")
+        if type(args) is not tuple or type(kwargs) is not dict:
+            self._broken("callback without arguments")
+        try:
+            reply = ("returned", self._callbacks[number](*args, **kwargs))
+            data = self._encoder.encode(reply)
+        except Exception as error:
+            base = next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
+            data = self._encoder.encode(("raised", base, str(error)[:2000]))
+        self._send(data)
+
+    def _send(self, data):
+        try:
+            codec.send_frame(self._channel.send, data)
+        except codec.WireError as error:
+            self._broken(str(error))
+
+    def _receive(self):
+        try:
+            return self._decoder.decode(codec.receive_frame(self._channel.recv))
+        except codec.Closed:
+            self._broken("its process ended")
+        except codec.WireError as error:
+            self._broken("protocol: %s" % error)
+
+    def _broken(self, reason):
+        self.gone = self.gone or reason
+        raise SnippetGone(self.gone)
+
+    def _opaque(self, value):
+        if type(value) is StandIn:
+            return codec.Ref(value._StandIn__number)
+        if isinstance(value, type) and value in self._exceptions.values():
+            return codec.Ref(next(n for n, kind in self._exceptions.items() if kind is value))
+        if callable(value):
+            self._callbacks.append(value)
+            return codec.Callback(len(self._callbacks) - 1)
+        raise TypeError("a %s of a test cannot be handed to the program" % type(value).__name__)
+
+    def _reference(self, number, kind, name):
+        """What a reference of the program becomes here."""
+        if kind == "module":
+            if name in LIBRARIES:
+                return importlib.import_module(name)
+            raise codec.WireError("module %r of the program" % name[:80])
+        if kind.startswith("library:"):
+            library = kind.partition(":")[2].lstrip("_")
+            if library in LIBRARIES and name.isidentifier():
+                trusted = getattr(importlib.import_module(library), name, None)
+                if trusted is not None:
+                    return trusted
+        if kind == "builtin" and name.isidentifier() and callable(getattr(builtins, name, None)):
+            return StandIn(self, number, name)
+        if kind.startswith("exception:"):
+            return self._exception_class(number, kind.partition(":")[2], name)
+        return StandIn(self, number, name)
+
+    def _no_callback(self, number):
+        raise codec.WireError("the program sent a callback")
+
+    def _exception_class(self, number, base, name):
+        if number not in self._exceptions:
+            parent = _builtin_exception(base)
+            self._exceptions[number] = type(name[:80] or "Error", (parent,), {})
+        return self._exceptions[number]
+
+    def _exception(self, base, name, number, text, args):
+        if type(args) is not tuple or type(number) is not int:
+            self._broken("malformed exception")
+        parent = _builtin_exception(_text(base))
+        kind = self._exception_class(number, _text(base), _text(name)) if number else parent
+        try:
+            return kind(*args) if args else kind(_text(text))
+        except Exception:
+            return Exception("%s: %s" % (_text(name), _text(text)))
+
+
+def _builtin_exception(name):
+    kind = getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        return kind
+    return Exception
+
+
+def _text(value):
+    return value if type(value) is str else "?"
+
+
+def _replace(mine, theirs):
+    """Makes an argument what the program made of its copy."""
+    if type(mine) is not type(theirs):
+        return
+    if type(mine) in (list, bytearray):
+        mine[:] = theirs
+    else:
+        mine.clear()
+        mine.update(theirs)
+
+
+class StandIn:
+    """An object in the program's process."""
+
+    __slots__ = ("__name", "__number", "__session")
+
+    def __init__(self, session, number, name):
+        object.__setattr__(self, "_StandIn__session", session)
+        object.__setattr__(self, "_StandIn__number", number)
+        object.__setattr__(self, "_StandIn__name", name[:80])
+
+    def __call__(self, *args, **kwargs):
+        return self.__session.call(self, args, kwargs)
+
+    def __getattr__(self, name):
+        if name.startswith("__") and name.endswith("__") and name not in _READABLE:
+            raise AttributeError(name)
+        return self.__session.request("getattr", self, name)
+
+    def __setattr__(self, name, value):
+        self.__session.request("setattr", self, name, value)
+
+    def __delattr__(self, name):
+        self.__session.request("delattr", self, name)
+
+    def __getitem__(self, key):
+        return self.__session.request("getitem", self, key)
+
+    def __setitem__(self, key, value):
+        self.__session.request("setitem", self, key, value)
+
+    def __delitem__(self, key):
+        self.__session.request("delitem", self, key)
+
+    def __contains__(self, item):
+        return self.__session.request("contains", self, item) is True
+
+    def __len__(self):
+        return self.__session.request("len", self)
+
+    def __bool__(self):
+        return self.__session.request("truth", self) is True
+
+    def __iter__(self):
+        return self.__session.request("iter", self)
+
+    def __next__(self):
+        return self.__session.request("next", self)
+
+    def __int__(self):
+        return self.__session.request("int", self)
+
+    def __float__(self):
+        return self.__session.request("float", self)
+
+    def __str__(self):
+        return _text(self.__session.request("str", self))
+
+    def __repr__(self):
+        return "<%s of the program>" % self.__name
+
+    def __enter__(self):
+        return self.__session.request("enter", self)
+
+    def __exit__(self, *error):
+        self.__session.request("exit", self)
+        return False
+
+    def __instancecheck__(self, other):
+        return type(other) is StandIn and self.__session.request("isinstance", other, self) is True
+
+    def __subclasscheck__(self, other):
+        return type(other) is StandIn and self.__session.request("issubclass", other, self) is True
+
+    def __hash__(self):
+        return hash((StandIn, self.__number))
+
+    def __eq__(self, other):
+        # Only two objects of the program compare by its rules; a plain value never equals an opaque one.
+        if type(other) is not StandIn:
+            return False
+        if other._StandIn__number == self.__number:
+            return True
+        return self.__session.request("operator", "eq", self, other) is True
+
+    def __ne__(self, other):
+        return not self == other
+
+
+_READABLE = frozenset(("__name__", "__doc__", "__qualname__", "__dict__", "__wrapped__"))
+
+
+def _forward(name):
+    def method(self, *others):
+        return self._StandIn__session.request("operator", name, self, *others)
+
+    return method
+
+
+def _forward_reversed(name):
+    def method(self, other):
+        return self._StandIn__session.request("operator", name, other, self)
+
+    return method
+
+
+for _name in "add sub mul matmul truediv floordiv mod pow lshift rshift and_ or_ xor".split():
+    _dunder = _name.strip("_")
+    setattr(StandIn, "__%s__" % _dunder, _forward(_name))
+    setattr(StandIn, "__r%s__" % _dunder, _forward_reversed(_name))
+for _name in "neg pos abs invert".split():
+    setattr(StandIn, "__%s__" % _name, _forward(_name))
+for _name in "lt le gt ge".split():
+    setattr(StandIn, "__%s__" % _name, _forward(_name))

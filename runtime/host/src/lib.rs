@@ -1,0 +1,14 @@
+//! What this host offers for isolation, and where containers' cgroups go.
+//!
+//! Both sides need it: the controller reports it in `/health` and refuses to start without it, the launcher
+//! puts containers there. It reads `/proc` and `/sys` and, on request, prepares a delegated cgroup v2 subtree.
+
+mod cgroup;
+mod files;
+mod owner;
+mod probe;
+
+pub use cgroup::{CGROUP_ROOT, CgroupError, CgroupHome, kill_quietly, prepare, remove_stale, v1_controllers};
+pub use files::{read_bounded, write_file};
+pub use owner::Owner;
+pub use probe::{Isolation, isolation};

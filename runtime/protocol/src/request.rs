@@ -1,0 +1,100 @@
+//! What a launcher is asked to do. Limits are explicit: a field that is absent would be a limit forgotten.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A message from the controller to a launcher.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// Create, run, supervise and remove one container.
+    Run(Box<SandboxRequest>),
+    /// The answer is known: let the program end by itself within the grace, then kill it.
+    Finish {
+        /// Milliseconds before the kill.
+        grace_ms: u64,
+    },
+    /// Kill at once.
+    Kill,
+}
+
+/// One container to run, once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxRequest {
+    /// Container id: letters, digits, `-`, `_`, `.`; unique on this host while it lives.
+    pub id: String,
+    /// Directory that holds the bundle's `config.json`.
+    pub bundle: PathBuf,
+    /// Replaces the bundle's `process.args` where given.
+    pub args: Option<Vec<String>>,
+    /// Environment entries (`NAME=value`) added to the bundle's own.
+    pub env: Vec<String>,
+    /// Bind mounts added to the bundle's own.
+    pub mounts: Vec<BindMount>,
+    /// The limits in force, all of them.
+    pub limits: Limits,
+    /// What the program's standard streams are.
+    pub stdio: Stdio,
+    /// Meaning of the descriptors that travel with this message, in order.
+    pub descriptors: Vec<DescriptorRole>,
+}
+
+/// A host path made visible in the container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BindMount {
+    /// Path on the host.
+    pub source: PathBuf,
+    /// Path in the container.
+    pub destination: PathBuf,
+    /// Whether the container may write there.
+    pub writable: bool,
+}
+
+/// Limits of one container. Every one of them is enforced from outside the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Wall-clock milliseconds from start to kill.
+    pub wall_ms: u64,
+    /// Bytes of memory, swap included.
+    pub memory_bytes: u64,
+    /// Tasks alive at once.
+    pub pids: u64,
+    /// Thousandths of a CPU.
+    pub cpu_millis: u64,
+    /// Bytes kept of each output stream; the rest is read and dropped.
+    pub output_bytes: u64,
+    /// Bytes of both output streams together at which the program is killed.
+    pub flood_bytes: u64,
+    /// Largest file that the program may write (`RLIMIT_FSIZE`).
+    pub file_bytes: u64,
+    /// Open descriptors (`RLIMIT_NOFILE`).
+    pub open_files: u64,
+}
+
+/// What the program's standard streams are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdio {
+    /// Standard output and error are pipes read by the launcher within the output limits.
+    Capture,
+    /// Standard output and error both go to the descriptor with role `Log`.
+    Log,
+    /// The launcher's own streams (the command line's `run`).
+    Inherit,
+}
+
+/// What a descriptor that travels with a `Run` is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DescriptorRole {
+    /// Becomes descriptor 0.
+    Stdin,
+    /// Becomes descriptors 1 and 2 with [`Stdio::Log`].
+    Log,
+    /// Becomes the next of the descriptors 3, 4, … in the container.
+    Preserve,
+}

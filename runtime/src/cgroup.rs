@@ -1,0 +1,194 @@
+//! Reading a container's cgroup: is the process in it, are the limits in force, what did it count.
+//!
+//! Read-back is not ceremony. libcontainer reports success with every limit on an empty cgroup when the caller
+//! is outside its delegated subtree; only `/proc/PID/cgroup` tells.
+
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Pid;
+use rlox_host::{CGROUP_ROOT, CgroupHome, read_bounded, v1_controllers};
+use rlox_protocol::{CgroupCounters, Limits};
+
+/// The cgroup of one container.
+pub(crate) struct ContainerCgroup {
+    home: CgroupHome,
+    path: PathBuf,
+}
+
+impl ContainerCgroup {
+    pub(crate) fn new(home: &CgroupHome, id: &str) -> Self {
+        Self { home: home.clone(), path: home.container_path(id) }
+    }
+
+    /// The directory of one controller, or of all of them on v2.
+    fn directory(&self, controller: &str) -> PathBuf {
+        let relative = self.path.strip_prefix("/").unwrap_or(&self.path);
+        match self.home {
+            CgroupHome::V2 { .. } => Path::new(CGROUP_ROOT).join(relative),
+            CgroupHome::V1 | CgroupHome::None { .. } => Path::new(CGROUP_ROOT).join(controller).join(relative),
+        }
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
+        match self.home {
+            CgroupHome::V2 { .. } => vec![self.directory("")],
+            // libcontainer joins every mounted hierarchy, also those that carry no limit.
+            CgroupHome::V1 => std::fs::read_dir(CGROUP_ROOT)
+                .map(|entries| {
+                    let relative = self.path.strip_prefix("/").unwrap_or(&self.path).to_owned();
+                    entries.flatten().map(|entry| entry.path().join(&relative)).filter(|path| path.exists()).collect()
+                })
+                .unwrap_or_default(),
+            CgroupHome::None { .. } => Vec::new(),
+        }
+    }
+
+    /// Checks that `pid` is in this cgroup and that each limit reads back as asked; says which one is not.
+    pub(crate) fn verify(&self, pid: Pid, limits: &Limits) -> Result<(), String> {
+        let membership = read_bounded(Path::new(&format!("/proc/{pid}/cgroup"))).map_err(|error| error.to_string())?;
+        let wanted = self.path.to_string_lossy();
+        match &self.home {
+            CgroupHome::None { .. } => return Ok(()),
+            CgroupHome::V2 { .. } => check_membership(&membership, "", &wanted)?,
+            CgroupHome::V1 => {
+                for controller in v1_controllers() {
+                    check_membership(&membership, controller, &wanted)?;
+                }
+            }
+        }
+        let memory = limits.memory_bytes.to_string();
+        let quota = limits.cpu_millis * 100;
+        match &self.home {
+            CgroupHome::V2 { .. } => {
+                self.equals("", "memory.max", &memory)?;
+                if self.directory("").join("memory.swap.max").exists() {
+                    self.equals("", "memory.swap.max", "0")?;
+                }
+                self.equals("", "pids.max", &limits.pids.to_string())?;
+                self.equals("", "cpu.max", &format!("{quota} 100000"))
+            }
+            CgroupHome::V1 => {
+                self.equals("memory", "memory.limit_in_bytes", &memory)?;
+                if self.directory("memory").join("memory.memsw.limit_in_bytes").exists() {
+                    self.equals("memory", "memory.memsw.limit_in_bytes", &memory)?;
+                }
+                self.equals("pids", "pids.max", &limits.pids.to_string())?;
+                self.equals("cpu", "cpu.cfs_quota_us", &quota.to_string())
+            }
+            CgroupHome::None { .. } => Ok(()),
+        }
+    }
+
+    fn equals(&self, controller: &str, file: &str, wanted: &str) -> Result<(), String> {
+        let path = self.directory(controller).join(file);
+        let found = read_bounded(&path).map_err(|error| error.to_string())?;
+        let page_rounded = file.starts_with("memory")
+            && matches!((found.trim().parse::<u64>(), wanted.parse::<u64>()),
+                (Ok(found), Ok(wanted)) if found <= wanted && wanted - found < 4096);
+        if found.trim() == wanted || page_rounded {
+            return Ok(());
+        }
+        Err(format!("{} is {:?}, wanted {wanted:?}", path.display(), found.trim()))
+    }
+
+    /// Counters, to be read after the end and before removal.
+    pub(crate) fn counters(&self) -> (CgroupCounters, f64) {
+        let (counters, cpu_secs) = match self.home {
+            CgroupHome::V2 { .. } => (
+                CgroupCounters {
+                    oom_kill: self.keyed("", "memory.events", "oom_kill"),
+                    pids_max: self.keyed("", "pids.events", "max"),
+                    memory_peak_bytes: self.number("", "memory.peak"),
+                    pids_peak: self.number("", "pids.peak"),
+                    cpu_throttled: self.keyed("", "cpu.stat", "nr_throttled"),
+                },
+                seconds(self.keyed("", "cpu.stat", "usage_usec"), 1e6),
+            ),
+            CgroupHome::V1 => (
+                CgroupCounters {
+                    oom_kill: self.keyed("memory", "memory.oom_control", "oom_kill"),
+                    pids_max: self.keyed("pids", "pids.events", "max"),
+                    memory_peak_bytes: self.number("memory", "memory.max_usage_in_bytes"),
+                    pids_peak: self.number("pids", "pids.peak"),
+                    cpu_throttled: self.keyed("cpu", "cpu.stat", "nr_throttled"),
+                },
+                seconds(self.number("cpuacct", "cpuacct.usage"), 1e9),
+            ),
+            CgroupHome::None { .. } => (CgroupCounters::default(), 0.0),
+        };
+        (counters, cpu_secs)
+    }
+
+    fn number(&self, controller: &str, file: &str) -> u64 {
+        read_bounded(&self.directory(controller).join(file))
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or_default()
+    }
+
+    fn keyed(&self, controller: &str, file: &str, key: &str) -> u64 {
+        let text = read_bounded(&self.directory(controller).join(file)).unwrap_or_default();
+        text.lines()
+            .find_map(|line| line.split_once(' ').filter(|(name, _)| *name == key))
+            .and_then(|(_, value)| value.trim().parse().ok())
+            .unwrap_or_default()
+    }
+
+    /// Kills what is still in it and removes it; returns how many processes or directories were left.
+    pub(crate) fn remove(&self) -> u64 {
+        let mut leftovers = 0;
+        for directory in self.directories() {
+            for attempt in 0..100 {
+                let pids = read_bounded(&directory.join("cgroup.procs")).unwrap_or_default();
+                if attempt == 0 {
+                    leftovers += pids.lines().count() as u64;
+                }
+                for pid in pids.lines().filter_map(|line| line.parse().ok()) {
+                    rlox_host::kill_quietly(pid);
+                }
+                match std::fs::remove_dir(&directory) {
+                    Ok(()) => break,
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
+                    Err(error) if attempt == 99 => {
+                        tracing::error!(directory = %directory.display(), %error, "cannot remove a container's cgroup");
+                        leftovers += 1;
+                    }
+                    Err(_) => std::thread::sleep(std::time::Duration::from_millis(5)),
+                }
+            }
+        }
+        leftovers
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "52 bits of nanoseconds are 52 days of CPU")]
+fn seconds(value: u64, per_second: f64) -> f64 {
+    value as f64 / per_second
+}
+
+/// `controller` is empty for v2.
+fn check_membership(membership: &str, controller: &str, wanted: &str) -> Result<(), String> {
+    let line = membership
+        .lines()
+        .filter_map(|line| line.split_once(':').and_then(|(_, rest)| rest.split_once(':')))
+        .find(|(controllers, _)| controllers.split(',').any(|each| each == controller));
+    match line {
+        Some((_, path)) if path == wanted => Ok(()),
+        Some((_, path)) => Err(format!("cgroup membership {controller:?}: the process is in {path}, wanted {wanted}")),
+        None => Err(format!("cgroup membership {controller:?}: no such hierarchy for the process")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn membership_outside_the_wanted_cgroup_is_refused() {
+        let v1 = "4:memory:/rlox-a\n1:cpu,cpuacct:/\n0::/\n";
+        assert!(check_membership(v1, "memory", "/rlox-a").is_ok());
+        assert!(check_membership(v1, "cpuacct", "/rlox-a").unwrap_err().contains("is in /"));
+        assert!(check_membership(v1, "pids", "/rlox-a").is_err());
+        assert!(check_membership("0::/user.slice/s/rlox-a\n", "", "/user.slice/s/rlox-a").is_ok());
+    }
+}

@@ -1,0 +1,179 @@
+//! Command line of `rlox-runtime`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use rlox_host::CgroupHome;
+
+use crate::error::RuntimeError;
+use crate::launcher;
+use crate::prepare::prepare;
+use crate::run::Run;
+
+/// Runs one program in a fresh, limited, unprivileged container.
+#[derive(Debug, Parser)]
+#[command(name = "rlox-runtime", version, about, after_help = "First steps:\n  \
+    rlox-runtime bundle prepare bundles/snippet\n  \
+    echo 'print(6 * 7)' | rlox-runtime run bundles/snippet\n\n\
+    Exit codes of run: the program's own, 128+N for signal N; of the runtime itself: 64 usage, 65 bad bundle, \
+    69 this host cannot contain the program, 70 internal failure.")]
+pub struct Cli {
+    /// What to write to standard error: error, warn, info, debug or trace.
+    #[arg(long, global = true, default_value = "warn", env = "RLOX_LOG")]
+    pub log_level: String,
+    #[command(subcommand)]
+    command: Commands,
+}
+
+#[derive(Debug, Subcommand)]
+enum Commands {
+    /// Run a bundle in the foreground and return its program's exit code.
+    Run(RunArgs),
+    /// Work on bundles.
+    Bundle {
+        #[command(subcommand)]
+        command: BundleCommands,
+    },
+    /// Serve requests of a controller on descriptor 0 (started by the controller).
+    #[command(hide = true)]
+    Launcher(LauncherArgs),
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// The bundle, a directory that holds config.json and rootfs/; with --bundle, the container's id instead.
+    #[arg(value_name = "BUNDLE|ID")]
+    target: PathBuf,
+    /// The bundle, in the OCI form `run --bundle DIR ID`.
+    #[arg(short, long, value_name = "DIR")]
+    bundle: Option<PathBuf>,
+    /// Kill the program after this many seconds of wall-clock time.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout_secs: Option<f64>,
+    /// Run although this layer is missing on the host. Without cgroups nothing limits memory, tasks or CPU.
+    #[arg(long, value_name = "LAYER", value_enum)]
+    allow_missing: Vec<Layer>,
+    /// Program and arguments, in place of the bundle's own.
+    #[arg(last = true)]
+    args: Vec<String>,
+}
+
+/// Isolation layers that an operator may give up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Layer {
+    /// Limits on memory, tasks and CPU.
+    Cgroup,
+}
+
+#[derive(Debug, Subcommand)]
+enum BundleCommands {
+    /// Build the root file system of a bundle from this host's Python. Quick where nothing changed.
+    Prepare {
+        /// Directories that hold a config.json.
+        #[arg(required = true)]
+        bundles: Vec<PathBuf>,
+        /// The interpreter to copy (3.11 or newer); default: $RLOX_PYTHON, /usr/bin/python3, python3 in PATH.
+        #[arg(long)]
+        python: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct LauncherArgs {
+    #[arg(long)]
+    slot: u16,
+    #[arg(long)]
+    directory: PathBuf,
+    #[arg(long, value_parser = home)]
+    cgroup_home: CgroupHome,
+}
+
+fn home(text: &str) -> Result<CgroupHome, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.001..=1e6).contains(&value) => Ok(value),
+        Ok(_) | Err(_) => Err("a number of seconds from 0.001 to 1000000".into()),
+    }
+}
+
+impl Cli {
+    /// Does what was asked for; returns the exit code.
+    pub fn execute(self) -> Result<i32, RuntimeError> {
+        match self.command {
+            Commands::Run(args) => args.into_run()?.execute(),
+            Commands::Bundle { command: BundleCommands::Prepare { bundles, python } } => {
+                for bundle in bundles {
+                    let built = prepare(&bundle, python.as_deref())?;
+                    let state = if built { "prepared" } else { "up to date" };
+                    println!("{}: {state}", bundle.join("rootfs").display());
+                }
+                Ok(0)
+            }
+            Commands::Launcher(args) => {
+                let LauncherArgs { slot, directory, cgroup_home } = args;
+                launcher::serve(launcher::Options { slot, directory, home: cgroup_home })?;
+                Ok(0)
+            }
+        }
+    }
+}
+
+impl RunArgs {
+    fn into_run(self) -> Result<Run, RuntimeError> {
+        let (bundle, id) = match self.bundle {
+            Some(bundle) => {
+                let id = self.target.to_str().ok_or_else(|| RuntimeError::Request {
+                    reason: format!("container id {:?} is not UTF-8", self.target),
+                })?;
+                (bundle, Some(id.to_owned()))
+            }
+            None => (self.target, None),
+        };
+        Ok(Run {
+            bundle,
+            id,
+            args: self.args,
+            timeout_secs: self.timeout_secs,
+            allow_missing_cgroup: self.allow_missing.contains(&Layer::Cgroup),
+        })
+    }
+}
+
+impl RuntimeError {
+    /// The exit code of the runtime itself for this failure.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Request { .. } => 64,
+            Self::Bundle { .. } => 65,
+            Self::Host { .. } | Self::Verify { .. } => 69,
+            Self::Create { .. } | Self::System { .. } => 70,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn both_forms_of_run_name_the_bundle() {
+        let parse = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
+            Commands::Run(args) => args.into_run().unwrap(),
+            Commands::Bundle { .. } | Commands::Launcher(_) => unreachable!(),
+        };
+        let short = parse(&["rlox-runtime", "run", "bundles/snippet", "--", "/bin/true"]);
+        assert_eq!((short.bundle.to_str(), short.id, short.args), (Some("bundles/snippet"), None, vec!["/bin/true".into()]));
+        let oci = parse(&["rlox-runtime", "run", "--bundle", "b", "my-id"]);
+        assert_eq!((oci.bundle.to_str(), oci.id.as_deref()), (Some("b"), Some("my-id")));
+    }
+}

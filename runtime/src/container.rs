@@ -1,0 +1,149 @@
+//! The only user of `libcontainer`: create, check, start, remove.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use libcontainer::container::Container;
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::syscall::syscall::SyscallType;
+use nix::errno::Errno;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use oci_spec::runtime::Spec;
+use rlox_host::read_bounded;
+
+use crate::error::{RuntimeError, chain};
+use crate::sys;
+
+/// Standard streams of the program; an absent one is inherited.
+#[derive(Default)]
+pub(crate) struct Streams {
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdout: Option<OwnedFd>,
+    pub(crate) stderr: Option<OwnedFd>,
+}
+
+/// A created container: its init waits, everything but `exec` is done.
+pub(crate) struct Created {
+    container: Container,
+    pub(crate) pid: Pid,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl Created {
+    /// Builds the container. The init process is our child, also when this fails: then it is reaped here.
+    pub(crate) fn create(
+        id: &str,
+        bundle: &Path,
+        state: &Path,
+        streams: Streams,
+        preserved: i32,
+    ) -> Result<Self, RuntimeError> {
+        let failed = |error: &dyn std::error::Error| {
+            reap_all();
+            RuntimeError::Create { id: id.to_owned(), reason: chain(error) }
+        };
+        let mut builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
+            .with_root_path(state)
+            .map_err(|error| failed(&error))?
+            .with_preserved_fds(preserved);
+        if let Some(stdin) = streams.stdin {
+            builder = builder.with_stdin(stdin);
+        }
+        if let Some(stdout) = streams.stdout {
+            builder = builder.with_stdout(stdout);
+        }
+        if let Some(stderr) = streams.stderr {
+            builder = builder.with_stderr(stderr);
+        }
+        let container =
+            builder.as_init(bundle).with_systemd(false).build().map_err(|error| failed(&error))?;
+        let pid = container.pid().ok_or_else(|| RuntimeError::Create {
+            id: id.to_owned(),
+            reason: "libcontainer reported no process".into(),
+        })?;
+        // libcontainer uses its own version of nix; the number is the process.
+        let pid = Pid::from_raw(pid.as_raw());
+        let pidfd = sys::pidfd_open(pid).map_err(RuntimeError::system("opening a pidfd of the container"))?;
+        Ok(Self { container, pid, pidfd })
+    }
+
+    /// Reads back from the kernel that the layers asked for are in force in the waiting process.
+    pub(crate) fn verify(&self, spec: &Spec) -> Result<(), String> {
+        let path = format!("/proc/{}/status", self.pid);
+        let status = read_bounded(Path::new(&path)).map_err(|error| error.to_string())?;
+        let field = |name: &str| {
+            status.lines().find_map(|line| line.strip_prefix(name)).map_or("", str::trim).to_owned()
+        };
+        let expect = |name: &str, wanted: &str| {
+            let found = field(name);
+            if found == wanted { Ok(()) } else { Err(format!("{name} is {found:?}, wanted {wanted:?}")) }
+        };
+        let process = spec.process().as_ref().ok_or("no process section")?;
+        if process.no_new_privileges() == Some(true) {
+            // libcontainer discards a failure of this call.
+            expect("NoNewPrivs:", "1")?;
+        }
+        if spec.linux().as_ref().is_some_and(|linux| linux.seccomp().is_some()) {
+            expect("Seccomp:", "2")?;
+        }
+        let no_capabilities = process.capabilities().as_ref().is_some_and(|sets| {
+            [sets.bounding(), sets.effective(), sets.permitted(), sets.inheritable(), sets.ambient()]
+                .into_iter()
+                .all(|set| set.as_ref().is_none_or(|set| set.is_empty()))
+        });
+        if no_capabilities {
+            for name in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+                expect(name, "0000000000000000")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the program run.
+    pub(crate) fn start(&mut self) -> Result<(), RuntimeError> {
+        self.container.start().map_err(|error| RuntimeError::Create {
+            id: self.container.id().to_owned(),
+            reason: format!("start: {}", chain(&error)),
+        })
+    }
+
+    /// Waits for the init process, which has ended or was killed.
+    pub(crate) fn reap(&self) -> Result<WaitStatus, RuntimeError> {
+        loop {
+            match waitpid(self.pid, None) {
+                Err(Errno::EINTR) => {}
+                Ok(status) => return Ok(status),
+                Err(errno) => {
+                    return Err(RuntimeError::System {
+                        action: format!("waiting for process {}", self.pid),
+                        source: errno.into(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Kills and reaps a container that never started its program.
+    pub(crate) fn abandon(self) {
+        use std::os::fd::AsFd;
+        if let Err(error) = sys::pidfd_kill(self.pidfd.as_fd()) {
+            tracing::error!(%error, pid = %self.pid, "cannot kill a container that was refused");
+        }
+        if let Err(error) = self.reap() {
+            tracing::error!(%error, "cannot reap a container that was refused");
+        }
+    }
+}
+
+/// Reaps every child that a failed build left: killed children end soon, so wait for a bounded time.
+fn reap_all() {
+    for _ in 0..200 {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::StillAlive) => std::thread::sleep(std::time::Duration::from_millis(5)),
+            Err(Errno::ECHILD) => return,
+            Ok(_) | Err(_) => {}
+        }
+    }
+    tracing::error!("a child of a failed container creation is still alive after a second");
+}

@@ -1,0 +1,22 @@
+//! `rlox-runtime`: see the library for the why, `--help` for the how.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use rlox_runtime::cli::Cli;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // libcontainer warns of every cgroup v1 hierarchy that a host lacks and logs each error that it also returns.
+    let filter = format!("{},libcontainer=off,libcgroups=off", cli.log_level);
+    let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    match cli.execute() {
+        Ok(code) => ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
+        Err(error) => {
+            eprintln!("rlox-runtime: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `rlox-runtime run`: one container in the foreground, with the caller's own standard streams.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use oci_spec::runtime::Spec;
+use rlox_host::{CgroupHome, Owner};
+use rlox_protocol::{Ending, Limits};
+
+use crate::capture::Capture;
+use crate::cgroup::ContainerCgroup;
+use crate::container::{Created, Streams};
+use crate::error::RuntimeError;
+use crate::interrupt;
+use crate::launcher::check_id;
+use crate::spec::{Adaptation, IdMap, absolute, adapt};
+use crate::staging::Staging;
+use crate::supervise::{Watch, watch};
+
+/// What `run` was asked for.
+pub(crate) struct Run {
+    pub(crate) bundle: PathBuf,
+    pub(crate) id: Option<String>,
+    pub(crate) args: Vec<String>,
+    pub(crate) timeout_secs: Option<f64>,
+    pub(crate) allow_missing_cgroup: bool,
+}
+
+impl Run {
+    /// Runs the bundle and returns the exit code by the shells' rule.
+    pub(crate) fn execute(self) -> Result<i32, RuntimeError> {
+        let owner = Owner::current().map_err(RuntimeError::system("reading /proc/self/stat"))?;
+        let id = self.id.clone().unwrap_or_else(|| format!("{owner}-run"));
+        check_id(&id)?;
+        let home = rlox_host::prepare().map_err(|error| RuntimeError::Host { reason: error.to_string() })?;
+        if let (CgroupHome::None { reason }, false) = (&home, self.allow_missing_cgroup) {
+            let reason = format!("cgroup: {reason}; or pass --allow-missing cgroup to run without limits");
+            return Err(RuntimeError::Host { reason });
+        }
+        let directory = run_directory().join(format!("rlox-{owner}-run"));
+        std::fs::create_dir_all(&directory)
+            .map_err(RuntimeError::system(format!("creating {}", directory.display())))?;
+        let result = self.execute_in(&id, &home, &directory);
+        // What lies in it is on a tmpfs of our own mount namespace, or ours as an ordinary user.
+        if let Err(error) = nix::mount::umount2(&directory, nix::mount::MntFlags::MNT_DETACH) {
+            tracing::debug!(%error, "no tmpfs to unmount");
+        }
+        if let Err(error) = std::fs::remove_dir_all(&directory) {
+            tracing::error!(directory = %directory.display(), %error, "cannot remove the run directory");
+        }
+        result
+    }
+
+    fn execute_in(&self, id: &str, home: &CgroupHome, directory: &Path) -> Result<i32, RuntimeError> {
+        let bundle = std::fs::canonicalize(&self.bundle).map_err(|error| RuntimeError::Bundle {
+            bundle: self.bundle.clone(),
+            reason: error.to_string(),
+        })?;
+        let spec = Spec::load(bundle.join("config.json")).map_err(|error| RuntimeError::Bundle {
+            bundle: bundle.clone(),
+            reason: format!("cannot load config.json: {error}"),
+        })?;
+        let args = (!self.args.is_empty()).then_some(self.args.as_slice());
+        let adaptation =
+            Adaptation { id, home, ids: IdMap::for_slot(0), limits: None, args, env: &[], mounts: &[] };
+        let spec = adapt(absolute(spec, &bundle), &adaptation)?;
+        require_root_file_system(&spec, &bundle)?;
+        let mut staging = Staging::prepare(directory)?;
+        let generated = staging.write_bundle(id, spec.clone())?;
+        let cgroup = ContainerCgroup::new(home, id);
+        let result = self.watch(id, &spec, &generated, &staging);
+        let (counters, _) = cgroup.counters();
+        cgroup.remove();
+        staging.remove_bundle(id);
+        let code = result?;
+        if counters.oom_kill > 0 {
+            tracing::warn!(oom_kill = counters.oom_kill, "the kernel killed processes of the container for memory");
+        }
+        Ok(code)
+    }
+
+    fn watch(&self, id: &str, spec: &Spec, bundle: &Path, staging: &Staging) -> Result<i32, RuntimeError> {
+        let mut created = Created::create(id, bundle, &staging.state(), Streams::default(), 0)?;
+        if let Err(reason) = created.verify(spec) {
+            created.abandon();
+            return Err(RuntimeError::Verify { id: id.to_owned(), reason });
+        }
+        let interrupt = interrupt::descriptor().map_err(RuntimeError::system("catching signals"))?;
+        created.start()?;
+        let limits = self.timeout_secs.map(deadline_only);
+        let (mut stdout, mut stderr) = (Capture::none(), Capture::none());
+        let begun = Instant::now();
+        let mut watching =
+            Watch {
+                control: None,
+                interrupt: Some(interrupt.as_fd()),
+                stdout: &mut stdout,
+                stderr: &mut stderr,
+                limits: limits.as_ref(),
+            };
+        let watched = watch(&created, &mut watching)?;
+        Ok(match watched.ending {
+            Ending::Exited(code) => code,
+            Ending::Signaled(signal) => 128 + signal,
+            Ending::Deadline => {
+                tracing::error!(seconds = begun.elapsed().as_secs_f64(), "killed at the deadline");
+                128 + libc::SIGKILL
+            }
+            Ending::OutputFlood => 128 + libc::SIGKILL,
+            Ending::Cancelled => 128 + libc::SIGINT,
+        })
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the command line admits 0.001 to 1e6")]
+fn deadline_only(secs: f64) -> Limits {
+    Limits {
+        wall_ms: (secs * 1000.0) as u64,
+        memory_bytes: 0,
+        pids: 0,
+        cpu_millis: 0,
+        output_bytes: 0,
+        flood_bytes: u64::MAX,
+        file_bytes: 0,
+        open_files: 0,
+    }
+}
+
+fn require_root_file_system(spec: &Spec, bundle: &Path) -> Result<(), RuntimeError> {
+    let root = spec.root().as_ref().map(|root| root.path().clone()).unwrap_or_default();
+    if root.is_dir() {
+        return Ok(());
+    }
+    Err(RuntimeError::Bundle {
+        bundle: bundle.to_owned(),
+        reason: format!(
+            "no root file system at {}; prepare it with: rlox-runtime bundle prepare {}",
+            root.display(),
+            bundle.display()
+        ),
+    })
+}
+
+/// Where run directories go: `/run` for root, the user's runtime directory otherwise.
+fn run_directory() -> PathBuf {
+    if nix::unistd::geteuid().is_root() && Path::new("/run").is_dir() {
+        return "/run".into();
+    }
+    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
+}

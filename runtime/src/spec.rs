@@ -1,0 +1,296 @@
+//! From a bundle's `config.json` to the spec of one run: pure, and only ever narrower.
+//!
+//! The committed bundles say what a program may see; the request says how much it may use; the host decides how
+//! ids are mapped and where the cgroup is. Nothing here adds a capability, a namespace to share or a writable
+//! path that bundle and request did not name.
+
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::{
+    Linux, LinuxCpuBuilder, LinuxIdMapping, LinuxIdMappingBuilder, LinuxMemoryBuilder, LinuxNamespaceType,
+    LinuxPidsBuilder, LinuxResources, Mount, MountBuilder, PosixRlimit, PosixRlimitBuilder, PosixRlimitType, Process,
+    Spec, UserBuilder,
+};
+use rlox_host::CgroupHome;
+use rlox_protocol::{BindMount, Limits};
+
+use crate::error::RuntimeError;
+
+/// Host ids given to containers start here: above the ranges that distributions hand out as subordinate ids.
+const HOST_ID_BASE: u32 = 1_000_000_000;
+const IDS_PER_SLOT: u32 = 65_536;
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// How user ids of the container map to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IdMap {
+    /// Real root: a range of its own for each launcher, so that two containers share no host id.
+    Range {
+        /// First host id.
+        first: u32,
+    },
+    /// An ordinary user: id 0 in the container is the caller.
+    Caller {
+        /// The caller's user id.
+        uid: u32,
+        /// The caller's group id.
+        gid: u32,
+    },
+}
+
+impl IdMap {
+    /// The mapping of a launcher slot for this caller.
+    pub(crate) fn for_slot(slot: u16) -> Self {
+        let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+        if uid.is_root() {
+            Self::Range { first: HOST_ID_BASE + u32::from(slot) * IDS_PER_SLOT }
+        } else {
+            Self::Caller { uid: uid.as_raw(), gid: gid.as_raw() }
+        }
+    }
+
+    fn mappings(self) -> Result<[Vec<LinuxIdMapping>; 2], RuntimeError> {
+        let one = |host: u32, size: u32| {
+            LinuxIdMappingBuilder::default()
+                .container_id(0u32)
+                .host_id(host)
+                .size(size)
+                .build()
+                .map(|mapping| vec![mapping])
+                .map_err(invalid)
+        };
+        match self {
+            Self::Range { first } => Ok([one(first, IDS_PER_SLOT)?, one(first, IDS_PER_SLOT)?]),
+            Self::Caller { uid, gid } => Ok([one(uid, 1)?, one(gid, 1)?]),
+        }
+    }
+
+    /// The host ids of the container's user `uid`, `gid`.
+    pub(crate) fn host_ids(self, uid: u32, gid: u32) -> (u32, u32) {
+        match self {
+            Self::Range { first } => (first + uid, first + gid),
+            Self::Caller { uid, gid } => (uid, gid),
+        }
+    }
+}
+
+/// Everything that turns a bundle's spec into the spec of one run.
+pub(crate) struct Adaptation<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) home: &'a CgroupHome,
+    pub(crate) ids: IdMap,
+    pub(crate) limits: Option<&'a Limits>,
+    pub(crate) args: Option<&'a [String]>,
+    pub(crate) env: &'a [String],
+    pub(crate) mounts: &'a [BindMount],
+}
+
+fn invalid(error: impl std::fmt::Display) -> RuntimeError {
+    RuntimeError::Request { reason: error.to_string() }
+}
+
+/// Builds the spec of one run.
+pub(crate) fn adapt(mut spec: Spec, adaptation: &Adaptation<'_>) -> Result<Spec, RuntimeError> {
+    let mut linux = spec.linux().clone().ok_or_else(|| invalid("config.json has no linux section"))?;
+    let mut process = spec.process().clone().ok_or_else(|| invalid("config.json has no process section"))?;
+    adapt_ids(&mut linux, &mut process, adaptation.ids)?;
+    adapt_program(&mut process, adaptation);
+    linux.set_cgroups_path(Some(adaptation.home.container_path(adaptation.id)));
+    if let Some(limits) = adaptation.limits {
+        linux.set_resources(Some(resources(&linux, limits)?));
+        process.set_rlimits(Some(rlimits(&process, limits)?));
+    }
+    if matches!(adaptation.home, CgroupHome::None { .. }) {
+        // The operator allowed running without: the sections must go, or libcontainer fails on them.
+        linux.set_resources(None);
+        linux.set_cgroups_path(None);
+    }
+    let mut mounts = spec.mounts().clone().unwrap_or_default();
+    for bind in adaptation.mounts {
+        mounts.push(bind_mount(bind)?);
+    }
+    spec.set_linux(Some(linux)).set_process(Some(process)).set_mounts(Some(mounts));
+    Ok(spec)
+}
+
+fn adapt_ids(linux: &mut Linux, process: &mut Process, ids: IdMap) -> Result<(), RuntimeError> {
+    let has_userns = linux
+        .namespaces()
+        .iter()
+        .flatten()
+        .any(|namespace| namespace.typ() == LinuxNamespaceType::User && namespace.path().is_none());
+    if !has_userns {
+        return Ok(());
+    }
+    let [uids, gids] = ids.mappings()?;
+    linux.set_uid_mappings(Some(uids)).set_gid_mappings(Some(gids));
+    if matches!(ids, IdMap::Caller { .. }) {
+        // Only id 0 is mapped. It holds no capability: the bundle's sets are empty.
+        process.set_user(UserBuilder::default().uid(0u32).gid(0u32).build().map_err(invalid)?);
+    }
+    Ok(())
+}
+
+fn adapt_program(process: &mut Process, adaptation: &Adaptation<'_>) {
+    if let Some(args) = adaptation.args {
+        process.set_args(Some(args.to_vec()));
+    }
+    if !adaptation.env.is_empty() {
+        let mut env = process.env().clone().unwrap_or_default();
+        env.extend_from_slice(adaptation.env);
+        process.set_env(Some(env));
+    }
+}
+
+fn resources(linux: &Linux, limits: &Limits) -> Result<LinuxResources, RuntimeError> {
+    let memory = i64::try_from(limits.memory_bytes).map_err(invalid)?;
+    let quota = i64::try_from(limits.cpu_millis * CPU_PERIOD_US / 1000).map_err(invalid)?;
+    let mut resources = linux.resources().clone().unwrap_or_default();
+    resources
+        .set_memory(Some(LinuxMemoryBuilder::default().limit(memory).swap(memory).build().map_err(invalid)?))
+        .set_pids(Some(
+            LinuxPidsBuilder::default().limit(i64::try_from(limits.pids).map_err(invalid)?).build().map_err(invalid)?,
+        ))
+        .set_cpu(Some(
+            LinuxCpuBuilder::default().quota(quota).period(CPU_PERIOD_US).build().map_err(invalid)?,
+        ));
+    Ok(resources)
+}
+
+fn rlimits(process: &Process, limits: &Limits) -> Result<Vec<PosixRlimit>, RuntimeError> {
+    // CPU seconds back the wall clock up in case the supervisor itself is starved; one CPU cannot use more.
+    let cpu_secs = (limits.wall_ms * limits.cpu_millis.max(1000) / 1_000_000).saturating_add(2);
+    let ours = [
+        (PosixRlimitType::RlimitNofile, limits.open_files),
+        (PosixRlimitType::RlimitFsize, limits.file_bytes),
+        (PosixRlimitType::RlimitCpu, cpu_secs),
+        (PosixRlimitType::RlimitCore, 0),
+    ];
+    let mut list: Vec<_> = process.rlimits().clone().unwrap_or_default();
+    list.retain(|limit| ours.iter().all(|(typ, _)| *typ != limit.typ()));
+    for (typ, value) in ours {
+        list.push(PosixRlimitBuilder::default().typ(typ).soft(value).hard(value).build().map_err(invalid)?);
+    }
+    Ok(list)
+}
+
+fn bind_mount(bind: &BindMount) -> Result<Mount, RuntimeError> {
+    let mut options = vec!["bind".to_owned(), "nosuid".into(), "nodev".into(), "private".into()];
+    options.push(if bind.writable { "rw" } else { "ro" }.into());
+    MountBuilder::default()
+        .source(&bind.source)
+        .destination(&bind.destination)
+        .typ("bind")
+        .options(options)
+        .build()
+        .map_err(invalid)
+}
+
+/// Makes relative paths of root and bind mounts absolute, as the OCI specification reads them: below the bundle.
+pub(crate) fn absolute(mut spec: Spec, bundle: &Path) -> Spec {
+    if let Some(mut root) = spec.root().clone() {
+        root.set_path(bundle.join(root.path()));
+        spec.set_root(Some(root));
+    }
+    let mounts = spec.mounts().iter().flatten().map(|mount| {
+        let mut mount = mount.clone();
+        if let Some(source) = mount.source().as_ref().filter(|_| is_bind(&mount)) {
+            let joined: PathBuf = bundle.join(source);
+            mount.set_source(Some(joined));
+        }
+        mount
+    });
+    let mounts = mounts.collect();
+    spec.set_mounts(Some(mounts));
+    spec
+}
+
+/// Whether the mount is a bind mount.
+pub(crate) fn is_bind(mount: &Mount) -> bool {
+    mount.typ().as_deref() == Some("bind")
+        || mount.options().iter().flatten().any(|option| option == "bind" || option == "rbind")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bundle_spec(name: &str) -> Spec {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bundles").join(name).join("config.json");
+        Spec::load(path).unwrap()
+    }
+
+    fn limits() -> Limits {
+        Limits {
+            wall_ms: 5000,
+            memory_bytes: 256 << 20,
+            pids: 64,
+            cpu_millis: 1000,
+            output_bytes: 1,
+            flood_bytes: 2,
+            file_bytes: 3,
+            open_files: 256,
+        }
+    }
+
+    fn adapted(name: &str, ids: IdMap) -> Spec {
+        let limits = limits();
+        let adaptation = Adaptation {
+            id: "t",
+            home: &CgroupHome::V1,
+            ids,
+            limits: Some(&limits),
+            args: None,
+            env: &[],
+            mounts: &[],
+        };
+        adapt(bundle_spec(name), &adaptation).unwrap()
+    }
+
+    #[test]
+    fn every_limit_lands_in_the_spec() {
+        let spec = adapted("snippet", IdMap::Range { first: 7 });
+        let resources = spec.linux().as_ref().unwrap().resources().clone().unwrap();
+        let memory = resources.memory().unwrap();
+        assert_eq!((memory.limit(), memory.swap()), (Some(256 << 20), Some(256 << 20)));
+        assert_eq!(resources.pids().as_ref().unwrap().limit(), 64);
+        assert_eq!(resources.cpu().as_ref().unwrap().quota(), Some(100_000));
+        let rlimits = spec.process().as_ref().unwrap().rlimits().clone().unwrap();
+        assert!(rlimits.iter().any(|limit| limit.typ() == PosixRlimitType::RlimitCore && limit.hard() == 0));
+    }
+
+    #[test]
+    fn an_ordinary_caller_becomes_id_zero_and_nothing_else_is_mapped() {
+        let spec = adapted("snippet", IdMap::Caller { uid: 1000, gid: 1001 });
+        let linux = spec.linux().clone().unwrap();
+        let uids = linux.uid_mappings().clone().unwrap();
+        assert_eq!((uids[0].container_id(), uids[0].host_id(), uids[0].size()), (0, 1000, 1));
+        assert_eq!(spec.process().as_ref().unwrap().user().uid(), 0);
+    }
+
+    #[test]
+    fn untrusted_bundles_share_no_namespace_and_keep_no_capability() {
+        for name in ["snippet", "grader", "trainer"] {
+            let spec = adapted(name, IdMap::Range { first: 7 });
+            let linux = spec.linux().clone().unwrap();
+            let namespaces = linux.namespaces().clone().unwrap();
+            for typ in [
+                LinuxNamespaceType::User,
+                LinuxNamespaceType::Pid,
+                LinuxNamespaceType::Mount,
+                LinuxNamespaceType::Network,
+                LinuxNamespaceType::Ipc,
+                LinuxNamespaceType::Uts,
+                LinuxNamespaceType::Cgroup,
+            ] {
+                assert!(namespaces.iter().any(|n| n.typ() == typ && n.path().is_none()), "{name}: {typ:?}");
+            }
+            let process = spec.process().clone().unwrap();
+            assert_eq!(process.no_new_privileges(), Some(true), "{name}");
+            let capabilities = process.capabilities().clone().unwrap();
+            assert!(capabilities.bounding().as_ref().is_none_or(|set| set.is_empty()), "{name}");
+            assert!(linux.seccomp().is_some(), "{name}");
+            assert_eq!(spec.root().as_ref().unwrap().readonly(), Some(true), "{name}");
+        }
+    }
+}

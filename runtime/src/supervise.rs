@@ -1,0 +1,203 @@
+//! Watches one running container until its end: output, deadline, the controller's word, the process itself.
+//!
+//! One `poll` loop in one thread. The deadline is on the monotonic clock and enforced by a kill from outside, so
+//! nothing that the program does with signals, clocks or its process group moves it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::WaitStatus;
+use rlox_protocol::{Command, Ending, Limits, WireError, receive};
+
+use crate::capture::Capture;
+use crate::container::Created;
+use crate::error::RuntimeError;
+use crate::sys;
+
+/// How long a killed init may take to vanish before it counts as stuck.
+const KILL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What watching saw.
+pub(crate) struct Watched {
+    pub(crate) ending: Ending,
+    pub(crate) wall: Duration,
+    pub(crate) finished_early: bool,
+    /// The controller's socket reached its end: nobody waits for the answer.
+    pub(crate) orphaned: bool,
+}
+
+/// The streams that are watched besides the process.
+pub(crate) struct Watch<'a> {
+    pub(crate) control: Option<BorrowedFd<'a>>,
+    /// Becomes readable when the caller is asked to end.
+    pub(crate) interrupt: Option<BorrowedFd<'a>>,
+    pub(crate) stdout: &'a mut Capture,
+    pub(crate) stderr: &'a mut Capture,
+    /// No limits: the command line's `run` without a deadline.
+    pub(crate) limits: Option<&'a Limits>,
+}
+
+struct State {
+    deadline: Option<Instant>,
+    killed_for: Option<Ending>,
+    finished_early: bool,
+    orphaned: bool,
+}
+
+impl State {
+    fn kill(&mut self, created: &Created, cause: Ending) -> Result<(), RuntimeError> {
+        if self.killed_for.is_none() {
+            self.killed_for = Some(cause);
+            self.deadline = Some(Instant::now() + KILL_PATIENCE);
+            sys::pidfd_kill(created.pidfd.as_fd()).map_err(RuntimeError::system("killing the container"))?;
+        }
+        Ok(())
+    }
+
+    fn deadline_passed(&mut self, created: &Created) -> Result<(), RuntimeError> {
+        if self.killed_for.is_some() {
+            return Err(RuntimeError::System {
+                action: format!("killing process {}", created.pid),
+                source: std::io::Error::other("it is still there 30 seconds after SIGKILL"),
+            });
+        }
+        let cause = if self.finished_early { Ending::Cancelled } else { Ending::Deadline };
+        self.kill(created, cause)
+    }
+
+    fn command(&mut self, created: &Created, control: BorrowedFd<'_>) -> Result<(), RuntimeError> {
+        match receive::<Command>(control) {
+            Ok((Command::Finish { grace_ms }, _)) => {
+                self.finished_early = true;
+                let end = Instant::now() + Duration::from_millis(grace_ms);
+                if self.killed_for.is_none() {
+                    self.deadline = Some(self.deadline.map_or(end, |deadline| deadline.min(end)));
+                }
+                Ok(())
+            }
+            Ok((Command::Kill, _)) => self.kill(created, Ending::Cancelled),
+            Ok((Command::Run(_), _)) | Err(WireError::Closed | WireError::Decode(_) | WireError::TooLarge { .. }) => {
+                self.orphaned = true;
+                self.kill(created, Ending::Cancelled)
+            }
+            Err(WireError::Io { .. } | WireError::Encode(_)) => {
+                self.orphaned = true;
+                self.kill(created, Ending::Cancelled)
+            }
+        }
+    }
+}
+
+/// Watches a started container until its init is gone and reaped.
+pub(crate) fn watch(created: &Created, watch: &mut Watch<'_>) -> Result<Watched, RuntimeError> {
+    let started = Instant::now();
+    let mut state = State {
+        deadline: watch.limits.map(|limits| started + Duration::from_millis(limits.wall_ms)),
+        killed_for: None,
+        finished_early: false,
+        orphaned: false,
+    };
+    loop {
+        let ready = wait(created, watch, &state)?;
+        if ready.output {
+            watch.stdout.drain();
+            watch.stderr.drain();
+            let total = watch.stdout.total() + watch.stderr.total();
+            if watch.limits.is_some_and(|limits| total > limits.flood_bytes) {
+                state.kill(created, Ending::OutputFlood)?;
+            }
+        }
+        if ready.control
+            && let Some(control) = watch.control
+        {
+            state.command(created, control)?;
+        }
+        if ready.interrupted {
+            state.kill(created, Ending::Cancelled)?;
+        }
+        if ready.ended {
+            break;
+        }
+        if state.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            state.deadline_passed(created)?;
+        }
+    }
+    let wall = started.elapsed();
+    let ending = ending(created.reap()?, state.killed_for);
+    Ok(Watched { ending, wall, finished_early: state.finished_early, orphaned: state.orphaned })
+}
+
+struct Ready {
+    ended: bool,
+    interrupted: bool,
+    control: bool,
+    output: bool,
+}
+
+fn wait(created: &Created, watch: &Watch<'_>, state: &State) -> Result<Ready, RuntimeError> {
+    let mut polled = vec![PollFd::new(created.pidfd.as_fd(), PollFlags::POLLIN)];
+    let control = watch.control.filter(|_| !state.orphaned);
+    polled.extend(control.map(|control| PollFd::new(control, PollFlags::POLLIN)));
+    let interrupt = watch.interrupt.filter(|_| state.killed_for.is_none());
+    polled.extend(interrupt.map(|interrupt| PollFd::new(interrupt, PollFlags::POLLIN)));
+    let outputs = [watch.stdout.descriptor(), watch.stderr.descriptor()];
+    polled.extend(outputs.into_iter().flatten().map(|output| PollFd::new(output, PollFlags::POLLIN)));
+    match poll(&mut polled, timeout(state.deadline)) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(errno) => return Err(RuntimeError::System { action: "poll".into(), source: errno.into() }),
+    }
+    let fired = |index: usize| polled.get(index).is_some_and(|each| each.any().unwrap_or(false));
+    let interrupt_at = 1 + usize::from(control.is_some());
+    let first_output = interrupt_at + usize::from(interrupt.is_some());
+    Ok(Ready {
+        ended: fired(0),
+        interrupted: interrupt.is_some() && fired(interrupt_at),
+        control: control.is_some() && fired(1),
+        output: (first_output..polled.len()).any(fired),
+    })
+}
+
+/// Rounded up: waking a moment early would spin until the deadline.
+fn timeout(deadline: Option<Instant>) -> PollTimeout {
+    deadline.map_or(PollTimeout::NONE, |deadline| {
+        let millis = deadline.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+        PollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::ZERO)
+    })
+}
+
+fn ending(status: WaitStatus, killed_for: Option<Ending>) -> Ending {
+    match status {
+        WaitStatus::Exited(_, code) => Ending::Exited(code),
+        WaitStatus::Signaled(_, signal, _) => match killed_for {
+            Some(cause) if signal == nix::sys::signal::Signal::SIGKILL => cause,
+            Some(_) | None => Ending::Signaled(signal as i32),
+        },
+        // waitpid without WUNTRACED reports ends only.
+        WaitStatus::Stopped(..)
+        | WaitStatus::PtraceEvent(..)
+        | WaitStatus::PtraceSyscall(_)
+        | WaitStatus::Continued(_)
+        | WaitStatus::StillAlive => killed_for.unwrap_or(Ending::Signaled(libc::SIGKILL)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::Signal;
+    use nix::unistd::Pid;
+
+    use super::*;
+
+    #[test]
+    fn our_kill_is_told_apart_from_its_own_death() {
+        let pid = Pid::from_raw(1);
+        let killed = WaitStatus::Signaled(pid, Signal::SIGKILL, false);
+        assert_eq!(ending(killed, Some(Ending::Deadline)), Ending::Deadline);
+        assert_eq!(ending(killed, None), Ending::Signaled(9));
+        let crashed = WaitStatus::Signaled(pid, Signal::SIGSEGV, false);
+        assert_eq!(ending(crashed, Some(Ending::Deadline)), Ending::Signaled(11));
+        assert_eq!(ending(WaitStatus::Exited(pid, 3), Some(Ending::Cancelled)), Ending::Exited(3));
+    }
+}

@@ -1,0 +1,85 @@
+//! Every system call that has no safe wrapper. The only module of this crate with `unsafe`.
+#![expect(unsafe_code, reason = "raw system calls, each with its reason")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::unistd::Pid;
+
+/// A descriptor that becomes readable when the process ends, and cannot come to mean another process.
+pub(crate) fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes two integers and touches no memory of ours.
+    let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
+    let raw = Errno::result(raw)?;
+    let raw = RawFd::try_from(raw).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just created this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Sends SIGKILL through a pidfd; a process that is gone already is what we wanted.
+pub(crate) fn pidfd_kill(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the null siginfo asks the kernel to fill in the usual one; the other arguments are integers.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            libc::SIGKILL,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+    match Errno::result(result) {
+        Ok(_) | Err(Errno::ESRCH) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Descriptor numbers 3, 4, … kept free of our own files, so that a container's extra descriptors can be put
+/// exactly there. Between containers each number holds `/dev/null`.
+pub(crate) struct ReservedNumbers {
+    null: File,
+    count: RawFd,
+}
+
+const FIRST: RawFd = 3;
+
+impl ReservedNumbers {
+    /// Takes `count` numbers; has to run before the process opens anything else.
+    pub(crate) fn take(count: u8) -> io::Result<Self> {
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        let count = RawFd::from(count);
+        // The original must itself sit above the reserved numbers.
+        let raw = nix::fcntl::fcntl(null.as_raw_fd(), nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(FIRST + count))?;
+        drop(null);
+        // SAFETY: F_DUPFD_CLOEXEC has just created this descriptor for us.
+        let null = unsafe { File::from_raw_fd(raw) };
+        let numbers = Self { null, count };
+        numbers.clear()?;
+        Ok(numbers)
+    }
+
+    /// Puts the descriptors at 3, 4, …, inheritable.
+    pub(crate) fn place(&self, descriptors: &[OwnedFd]) -> io::Result<()> {
+        for (number, descriptor) in (FIRST..FIRST + self.count).zip(descriptors) {
+            nix::unistd::dup2(descriptor.as_raw_fd(), number)?;
+        }
+        Ok(())
+    }
+
+    /// Closes what was placed.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        for number in FIRST..FIRST + self.count {
+            nix::unistd::dup3(self.null.as_raw_fd(), number, nix::fcntl::OFlag::O_CLOEXEC)?;
+        }
+        Ok(())
+    }
+
+    /// Moves a descriptor that arrived at a reserved number out of the way.
+    pub(crate) fn adopt(&self, raw: RawFd) -> io::Result<OwnedFd> {
+        let moved = nix::fcntl::fcntl(raw, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(FIRST + self.count))?;
+        // SAFETY: F_DUPFD_CLOEXEC has just created this descriptor for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(moved) })
+    }
+}
