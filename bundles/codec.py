@@ -11,6 +11,9 @@ VERSION = 1
 MAX_FRAME = 16 << 20
 MAX_DEPTH = 128
 
+MAGIC = b"rlox"
+
+_HEADER = struct.Struct("<4sI")
 _LENGTH = struct.Struct("<I")
 _FLOAT = struct.Struct("<d")
 _COMPLEX = struct.Struct("<dd")
@@ -266,8 +269,8 @@ def _rebuild(name, *parts):
 
 
 def send_frame(write, data):
-    """Writes one frame: length, then body."""
-    view = memoryview(_LENGTH.pack(len(data)) + data)
+    """Writes one frame: magic, length, body."""
+    view = memoryview(_HEADER.pack(MAGIC, len(data)) + data)
     while view:
         try:
             count = write(view)
@@ -278,7 +281,10 @@ def send_frame(write, data):
 
 def receive_frame(read):
     """Reads one frame's body."""
-    (length,) = _LENGTH.unpack(_exactly(read, 4))
+    magic, length = _HEADER.unpack(_exactly(read, _HEADER.size))
+    # Bytes that somebody slipped in between two frames are found at once, not at the deadline.
+    if magic != MAGIC:
+        raise WireError("bytes that are no frame")
     if length > MAX_FRAME:
         raise WireError("frame of %d bytes is over the limit of %d" % (length, MAX_FRAME))
     return _exactly(read, length)

@@ -44,7 +44,6 @@ def load(source):
     module.__file__ = NAME
     sys.modules["__main__"] = module
     sys.argv = [NAME]
-    sys.path.insert(0, "/tmp")
     exec(compile(source, NAME, "exec"), module.__dict__)
     return module.__dict__
 

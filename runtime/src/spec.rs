@@ -11,14 +11,11 @@ use oci_spec::runtime::{
     LinuxPidsBuilder, LinuxResources, Mount, MountBuilder, PosixRlimit, PosixRlimitBuilder, PosixRlimitType, Process,
     Spec, UserBuilder,
 };
-use rlox_host::CgroupHome;
+use rlox_host::{CgroupHome, HOST_ID_BASE, IDS_PER_SLOT};
 use rlox_protocol::{BindMount, Limits};
 
 use crate::error::RuntimeError;
 
-/// Host ids given to containers start here: above the ranges that distributions hand out as subordinate ids.
-const HOST_ID_BASE: u32 = 1_000_000_000;
-const IDS_PER_SLOT: u32 = 65_536;
 const CPU_PERIOD_US: u64 = 100_000;
 
 /// How user ids of the container map to the host.
@@ -62,14 +59,6 @@ impl IdMap {
         match self {
             Self::Range { first } => Ok([one(first, IDS_PER_SLOT)?, one(first, IDS_PER_SLOT)?]),
             Self::Caller { uid, gid } => Ok([one(uid, 1)?, one(gid, 1)?]),
-        }
-    }
-
-    /// The host ids of the container's user `uid`, `gid`.
-    pub(crate) fn host_ids(self, uid: u32, gid: u32) -> (u32, u32) {
-        match self {
-            Self::Range { first } => (first + uid, first + gid),
-            Self::Caller { uid, gid } => (uid, gid),
         }
     }
 }

@@ -163,6 +163,16 @@ fn has_word(text: &str, word: &str) -> bool {
 
 /// Kills and removes container cgroups whose owner is dead; returns how many directories went.
 pub fn remove_stale(home: &CgroupHome) -> usize {
+    remove_matching(home, |name| owner_of(name).is_some_and(|owner| !owner.alive()))
+}
+
+/// Kills and removes the container cgroups of one launcher that had to be killed itself.
+pub fn remove_of_slot(home: &CgroupHome, id_prefix: &str) -> usize {
+    let prefix = format!("{PREFIX}{id_prefix}");
+    remove_matching(home, |name| name.starts_with(&prefix))
+}
+
+fn remove_matching(home: &CgroupHome, matches: impl Fn(&str) -> bool) -> usize {
     let parents: Vec<PathBuf> = match home {
         CgroupHome::V2 { base } => vec![Path::new(CGROUP_ROOT).join(base.strip_prefix("/").unwrap_or(base))],
         CgroupHome::V1 => std::fs::read_dir(CGROUP_ROOT)
@@ -170,26 +180,26 @@ pub fn remove_stale(home: &CgroupHome) -> usize {
             .unwrap_or_default(),
         CgroupHome::None { .. } => return 0,
     };
-    let mut removed = 0;
-    for entry in parents.iter().flat_map(std::fs::read_dir).flatten().flatten() {
-        if owner_of(&entry.file_name().to_string_lossy()).is_none_or(|owner| owner.alive()) {
-            continue;
-        }
-        let path = entry.path();
-        for pid in read_bounded(&path.join("cgroup.procs")).unwrap_or_default().lines() {
+    let entries = parents.iter().flat_map(std::fs::read_dir).flatten().flatten();
+    entries.filter(|entry| matches(&entry.file_name().to_string_lossy())).filter(|entry| remove(&entry.path())).count()
+}
+
+/// Kills what is in a cgroup until it can be removed; bounded.
+fn remove(directory: &Path) -> bool {
+    for _ in 0..100 {
+        for pid in read_bounded(&directory.join("cgroup.procs")).unwrap_or_default().lines() {
             if let Ok(pid) = pid.parse() {
                 kill_quietly(pid);
             }
         }
-        for _ in 0..50 {
-            if std::fs::remove_dir(&path).is_ok() {
-                removed += 1;
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+        match std::fs::remove_dir(directory) {
+            Ok(()) => return true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
         }
     }
-    removed
+    tracing::error!(directory = %directory.display(), "cannot remove a cgroup that a dead owner left");
+    false
 }
 
 /// Kills a process; one that is gone already is what was wanted.

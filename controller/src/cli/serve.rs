@@ -1,0 +1,140 @@
+//! `serve`: the service until it is asked to stop.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::{Failure, runtime};
+use crate::api::Api;
+use crate::config::{Ceilings, ServiceConfig};
+use crate::home::Home;
+use crate::server;
+use crate::service::Service;
+
+/// Flags of the service.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// TCP port.
+    #[arg(long, default_value_t = 8231)]
+    port: u16,
+    /// Address to listen on; other than loopback needs --token-file.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    host: IpAddr,
+    /// Also listen on this Unix socket.
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+    /// File that holds the bearer token which every call but /health then needs.
+    #[arg(long, value_name = "PATH")]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
+/// Flags of everything that runs snippets.
+#[derive(Debug, Args)]
+pub(super) struct ServiceArgs {
+    /// Wall-clock seconds of one execution: the default and the most a request may ask for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    timeout_secs: f64,
+    /// Most memory that a request may ask for.
+    #[arg(long, value_name = "MIB", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..))]
+    max_memory_mb: u64,
+    /// Most tasks that a request may ask for.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(8..))]
+    max_pids: u64,
+    /// Sandboxes at once; default: two a core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+    /// Jobs that may wait; beyond this the answer is 429.
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    queue: u32,
+    /// Run although this layer is missing. Without cgroups nothing limits memory, tasks or CPU of a snippet.
+    #[arg(long, value_name = "LAYER", value_enum)]
+    allow_missing: Vec<Layer>,
+}
+
+/// Isolation layers that an operator may give up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Layer {
+    /// Limits on memory, tasks and CPU.
+    Cgroup,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.1..=3600.0).contains(&value) => Ok(value),
+        Ok(_) | Err(_) => Err("a number of seconds from 0.1 to 3600".into()),
+    }
+}
+
+impl ServiceArgs {
+    pub(super) fn config(&self) -> ServiceConfig {
+        let default = ServiceConfig::default();
+        ServiceConfig {
+            ceilings: Ceilings {
+                timeout: Duration::from_secs_f64(self.timeout_secs),
+                memory_mb: self.max_memory_mb,
+                pids: self.max_pids,
+                ..default.ceilings
+            },
+            workers: self.workers.unwrap_or(default.workers),
+            queue: usize::try_from(self.queue).unwrap_or(default.queue),
+            allow_missing_cgroup: self.allow_missing.contains(&Layer::Cgroup),
+        }
+    }
+}
+
+fn read_token(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the token file {}: {error}", path.display()))?;
+    let token = text.trim().to_owned();
+    if token.len() < 16 {
+        return Err(format!("{}: the token has {} characters; use at least 16", path.display(), token.len()).into());
+    }
+    Ok(token)
+}
+
+/// Runs the service until SIGINT, SIGTERM or SIGHUP.
+pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
+    let token = args.token_file.as_deref().map(read_token).transpose()?;
+    let runtime = runtime()?;
+    let address = SocketAddr::new(args.host, args.port);
+    // The address is taken before anything is started: a second service must not disturb the first.
+    let listener = runtime.block_on(server::listen_tcp(address, token.as_deref()))?;
+    let service = Service::start(Home::find()?, args.service.config())?;
+    runtime.block_on(async {
+        let (stop, stopped) = watch::channel(false);
+        let api = Api::new(service.clone(), token.as_deref());
+        let mut listeners = JoinSet::new();
+        let mut guards = Vec::new();
+        let bound = listener.local_addr()?;
+        listeners.spawn(server::serve(listener, api.clone(), stopped.clone()));
+        if let Some(path) = &args.unix {
+            let (listener, guard) = server::listen_unix(path)?;
+            guards.push(guard);
+            listeners.spawn(server::serve(listener, api, stopped));
+        }
+        let isolation = &service.environment.isolation;
+        tracing::info!(
+            tier = isolation.tier,
+            cgroup = isolation.cgroup,
+            workers = service.config.workers,
+            timeout_secs = service.config.ceilings.timeout.as_secs_f64(),
+            "listening on http://{bound}"
+        );
+        server::asked_to_stop().await;
+        tracing::info!("stopping: no new requests, finishing those in flight");
+        stop.send_replace(true);
+        while listeners.join_next().await.is_some() {}
+        server::drain(service).await;
+        drop(guards);
+        tracing::info!("stopped");
+        Ok::<_, Failure>(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,85 @@
+//! The service's configuration, validated once.
+
+use std::time::Duration;
+
+use rlox_protocol::Limits;
+
+/// What one request may ask for at most, and what it gets without asking.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ceilings {
+    /// Wall clock of one execution; also the default.
+    pub(crate) timeout: Duration,
+    /// Memory in MiB.
+    pub(crate) memory_mb: u64,
+    /// Tasks.
+    pub(crate) pids: u64,
+    /// Bytes of each output stream.
+    pub(crate) output_bytes: u64,
+}
+
+/// Defaults of a request that names no limit.
+pub(crate) const DEFAULT_MEMORY_MB: u64 = 512;
+pub(crate) const DEFAULT_PIDS: u64 = 64;
+pub(crate) const DEFAULT_OUTPUT_BYTES: u64 = 65_536;
+/// Least values with which the interpreter starts.
+pub(crate) const MIN_MEMORY_MB: u64 = 32;
+pub(crate) const MIN_PIDS: u64 = 4;
+
+/// Output beyond this is a flood, whatever the request keeps.
+const FLOOD_BYTES: u64 = 4 << 20;
+
+impl Default for Ceilings {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(5), memory_mb: 2048, pids: 256, output_bytes: 1 << 20 }
+    }
+}
+
+/// Limits as a request gave them, defaults filled in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Granted {
+    pub(crate) timeout: Duration,
+    pub(crate) memory_mb: u64,
+    pub(crate) pids: u64,
+    pub(crate) output_bytes: u64,
+}
+
+impl Granted {
+    /// The launcher's form.
+    pub(crate) fn limits(self) -> Limits {
+        Limits {
+            wall_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX).max(1),
+            memory_bytes: self.memory_mb << 20,
+            pids: self.pids,
+            cpu_millis: 1000,
+            output_bytes: self.output_bytes,
+            flood_bytes: FLOOD_BYTES + 2 * self.output_bytes,
+            file_bytes: 64 << 20,
+            open_files: 256,
+        }
+    }
+}
+
+/// How the verification service is set up.
+#[derive(Debug, Clone)]
+pub(crate) struct ServiceConfig {
+    /// What requests may ask for.
+    pub(crate) ceilings: Ceilings,
+    /// Sandboxes at once.
+    pub(crate) workers: u16,
+    /// Jobs that may wait.
+    pub(crate) queue: usize,
+    /// Run although cgroups are missing: the operator's explicit choice.
+    pub(crate) allow_missing_cgroup: bool,
+}
+
+impl Default for ServiceConfig {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            ceilings: Ceilings::default(),
+            workers: u16::try_from(cores * 2).unwrap_or(64).clamp(2, 256),
+            queue: 4096,
+            allow_missing_cgroup: false,
+        }
+    }
+}

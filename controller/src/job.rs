@@ -1,0 +1,76 @@
+//! One verification on its way through the service: what to run, and what came back, without HTTP.
+
+use crate::config::Granted;
+use crate::judge::Judged;
+
+/// What to verify.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) id: String,
+    pub(crate) code: String,
+    pub(crate) tests: Vec<String>,
+    pub(crate) stdio: Vec<StdioTest>,
+    pub(crate) granted: Granted,
+}
+
+/// One run with its input and the output that is right.
+#[derive(Debug, Clone)]
+pub(crate) struct StdioTest {
+    pub(crate) stdin: String,
+    pub(crate) stdout: String,
+}
+
+/// A finished verification.
+#[derive(Debug, Clone)]
+pub(crate) struct Finished {
+    pub(crate) job_id: String,
+    pub(crate) granted: Granted,
+    pub(crate) judged: Judged,
+    pub(crate) usage: Usage,
+    pub(crate) events: Events,
+    pub(crate) stdout: Captured,
+    pub(crate) stderr: Captured,
+}
+
+/// What it took, over all containers of the job.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    pub(crate) queue_secs: f64,
+    pub(crate) setup_secs: f64,
+    pub(crate) wall_secs: f64,
+    pub(crate) cpu_secs: f64,
+    pub(crate) memory_peak_bytes: u64,
+    pub(crate) pids_peak: u64,
+}
+
+/// What the cgroup counted, over all containers of the job.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Events {
+    pub(crate) oom_kill: u64,
+    pub(crate) pids_max: u64,
+    pub(crate) leftovers: u64,
+}
+
+/// Output of the last container.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Captured {
+    pub(crate) text: String,
+    pub(crate) truncated: bool,
+}
+
+/// Sixteen hexadecimal digits from the kernel's generator.
+pub(crate) fn random_id() -> Result<String, getrandom::Error> {
+    Ok(hex(&random_bytes::<8>()?))
+}
+
+/// Bytes from the kernel's generator.
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], getrandom::Error> {
+    let mut bytes = [0u8; N];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,324 @@
+//! From facts to a verdict. Pure: no clock, no I/O, every rule testable.
+//!
+//! A reward of 1 takes an authenticated report in which every test statement ran to its end and passed and the
+//! program still answered afterwards. Nothing that the snippet's container says about itself is believed: not
+//! its exit code, not its output.
+
+use rlox_protocol::{Ending, Outcome};
+use serde::{Deserialize, Serialize};
+
+/// The contract's verdict words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Passed,
+    Failed,
+    Error,
+    Timeout,
+    OomKilled,
+    Killed,
+    OutputLimit,
+    Completed,
+}
+
+impl Verdict {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Passed,
+        Self::Failed,
+        Self::Error,
+        Self::Timeout,
+        Self::OomKilled,
+        Self::Killed,
+        Self::OutputLimit,
+        Self::Completed,
+    ];
+
+    /// The word on the wire.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::OomKilled => "oom_killed",
+            Self::Killed => "killed",
+            Self::OutputLimit => "output_limit",
+            Self::Completed => "completed",
+        }
+    }
+}
+
+/// One test's result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct TestResult {
+    pub(crate) index: usize,
+    pub(crate) passed: bool,
+    pub(crate) message: Option<String>,
+}
+
+/// Something that was tried where it can be seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Tampering {
+    pub(crate) kind: &'static str,
+    pub(crate) detail: String,
+}
+
+/// The verdict with everything that it rests on.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Judged {
+    pub(crate) verdict: Verdict,
+    pub(crate) reward: Option<f64>,
+    pub(crate) exit_status: String,
+    pub(crate) authenticated: bool,
+    pub(crate) tests: Vec<TestResult>,
+    pub(crate) tampering: Vec<Tampering>,
+}
+
+/// The grader's report on one program, already authenticated.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Report {
+    /// The program was executed without an exception.
+    pub(crate) loaded: bool,
+    /// Every statement was run and the program answered afterwards.
+    pub(crate) complete: bool,
+    /// Why the conversation ended early.
+    pub(crate) ended: Option<String>,
+    /// One entry a statement.
+    pub(crate) results: Vec<(bool, Option<String>)>,
+}
+
+/// The tutorial's words for an ending.
+pub(crate) fn exit_status(outcome: &Outcome) -> String {
+    match outcome.ending {
+        Ending::Deadline => "Timeout".into(),
+        Ending::Exited(0) => "Clean(0)".into(),
+        Ending::Exited(_) | Ending::Signaled(_) if outcome.cgroup.oom_kill > 0 => "OomKilled".into(),
+        Ending::Exited(code) => format!("Clean({code})"),
+        Ending::Signaled(signal) => format!("Signaled({signal})"),
+        Ending::OutputFlood | Ending::Cancelled => "Signaled(9)".into(),
+    }
+}
+
+/// The verdict where the sandbox itself ended the program or the kernel acted; `None` where it did not.
+fn from_outside(outcome: &Outcome) -> Option<Verdict> {
+    match outcome.ending {
+        Ending::OutputFlood => Some(Verdict::OutputLimit),
+        Ending::Deadline => Some(Verdict::Timeout),
+        Ending::Exited(_) | Ending::Signaled(_) | Ending::Cancelled if outcome.cgroup.oom_kill > 0 => {
+            Some(Verdict::OomKilled)
+        }
+        Ending::Signaled(_) => Some(Verdict::Killed),
+        Ending::Exited(_) | Ending::Cancelled => None,
+    }
+}
+
+/// A program judged by test statements.
+pub(crate) fn tests(outcome: &Outcome, report: &Report, wanted: usize) -> Judged {
+    let results: Vec<_> = report
+        .results
+        .iter()
+        .enumerate()
+        .map(|(index, (passed, message))| TestResult { index, passed: *passed, message: message.clone() })
+        .collect();
+    let all = results.len() == wanted && wanted > 0 && results.iter().all(|test| test.passed);
+    let proven = report.loaded && report.complete && report.ended.is_none();
+    let tampering = report.ended.iter().filter(|reason| reason.starts_with("protocol")).map(|reason| Tampering {
+        kind: "protocol_violation",
+        detail: reason.clone(),
+    });
+    let verdict = if all && proven {
+        Verdict::Passed
+    } else if proven {
+        // The statements ran to their end: what the container did afterwards is not the program's fault.
+        match from_outside(outcome) {
+            Some(Verdict::OomKilled) => Verdict::OomKilled,
+            Some(_) | None => Verdict::Failed,
+        }
+    } else {
+        from_outside(outcome).unwrap_or(Verdict::Error)
+    };
+    let exit_status = if verdict == Verdict::Passed && outcome.finished_early {
+        "Clean(0)".into()
+    } else {
+        exit_status(outcome)
+    };
+    Judged {
+        verdict,
+        reward: Some(if verdict == Verdict::Passed { 1.0 } else { 0.0 }),
+        exit_status,
+        authenticated: true,
+        tests: results,
+        tampering: tampering.collect(),
+    }
+}
+
+/// A program judged by its output for given inputs.
+pub(crate) fn stdio(runs: &[(Outcome, &str)]) -> Judged {
+    let judged: Vec<(Verdict, TestResult)> = runs
+        .iter()
+        .enumerate()
+        .map(|(index, (outcome, expected))| {
+            let verdict = from_outside(outcome).unwrap_or(match outcome.ending {
+                Ending::Exited(0) if outcome.stdout.truncated() => Verdict::Failed,
+                Ending::Exited(0) if same_output(&outcome.stdout.bytes, expected) => Verdict::Passed,
+                Ending::Exited(0) => Verdict::Failed,
+                Ending::Exited(_)
+                | Ending::Signaled(_)
+                | Ending::Deadline
+                | Ending::OutputFlood
+                | Ending::Cancelled => Verdict::Error,
+            });
+            let message = match verdict {
+                Verdict::Passed => None,
+                Verdict::Failed if outcome.stdout.truncated() => {
+                    Some("output is longer than output_bytes and was cut".to_owned())
+                }
+                Verdict::Failed => Some("output differs".to_owned()),
+                other => Some(format!("{} ({})", other.word(), exit_status(outcome))),
+            };
+            (verdict, TestResult { index, passed: verdict == Verdict::Passed, message })
+        })
+        .collect();
+    let verdict = judged.iter().map(|(verdict, _)| *verdict).find(|verdict| *verdict != Verdict::Passed);
+    let verdict = verdict.unwrap_or(Verdict::Passed);
+    let last = runs.last().map(|(outcome, _)| exit_status(outcome)).unwrap_or_default();
+    Judged {
+        verdict,
+        reward: Some(if verdict == Verdict::Passed { 1.0 } else { 0.0 }),
+        exit_status: last,
+        authenticated: true,
+        tests: judged.into_iter().map(|(_, test)| test).collect(),
+        tampering: Vec::new(),
+    }
+}
+
+/// A program that is only run.
+pub(crate) fn run_only(outcome: &Outcome) -> Judged {
+    let verdict = from_outside(outcome).unwrap_or(match outcome.ending {
+        Ending::Exited(0) => Verdict::Completed,
+        Ending::Exited(_) | Ending::Signaled(_) | Ending::Deadline | Ending::OutputFlood | Ending::Cancelled => {
+            Verdict::Error
+        }
+    });
+    Judged {
+        verdict,
+        reward: None,
+        exit_status: exit_status(outcome),
+        authenticated: true,
+        tests: Vec::new(),
+        tampering: Vec::new(),
+    }
+}
+
+/// Statements and stdio runs of one job together: the first that is not a pass decides.
+pub(crate) fn both(first: Judged, second: Judged) -> Judged {
+    let offset = first.tests.len();
+    let mut tests = first.tests;
+    tests.extend(second.tests.into_iter().map(|test| TestResult { index: test.index + offset, ..test }));
+    let decisive_first = first.verdict != Verdict::Passed;
+    let (verdict, reward, exit_status) = if decisive_first {
+        (first.verdict, first.reward, first.exit_status)
+    } else {
+        (second.verdict, second.reward, second.exit_status)
+    };
+    let tampering = first.tampering.into_iter().chain(second.tampering).collect();
+    let authenticated = first.authenticated && second.authenticated;
+    Judged { verdict, reward, exit_status, authenticated, tests, tampering }
+}
+
+/// Equal but for white space at the ends of lines and of the output.
+fn same_output(got: &[u8], expected: &str) -> bool {
+    let Ok(got) = std::str::from_utf8(got) else { return false };
+    let lines = |text: &str| text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    lines(got) == lines(expected)
+}
+
+#[cfg(test)]
+mod tests_of_rules {
+    use rlox_protocol::{CgroupCounters, Output};
+
+    use super::*;
+
+    fn outcome(ending: Ending, oom_kill: u64) -> Outcome {
+        Outcome {
+            id: "x".into(),
+            ending,
+            finished_early: false,
+            stdout: Output::default(),
+            stderr: Output::default(),
+            setup_secs: 0.0,
+            wall_secs: 0.0,
+            cpu_secs: 0.0,
+            cgroup: CgroupCounters { oom_kill, ..CgroupCounters::default() },
+            leftovers: 0,
+        }
+    }
+
+    fn report(passed: &[bool]) -> Report {
+        Report {
+            loaded: true,
+            complete: true,
+            ended: None,
+            results: passed.iter().map(|passed| (*passed, None)).collect(),
+        }
+    }
+
+    #[test]
+    fn only_a_complete_report_with_every_test_passed_is_rewarded() {
+        let clean = outcome(Ending::Exited(0), 0);
+        assert_eq!(tests(&clean, &report(&[true, true]), 2).reward, Some(1.0));
+        assert_eq!(tests(&clean, &report(&[true, false]), 2).verdict, Verdict::Failed);
+        // Fewer results than tests, no tests at all, an early end, an unloaded program.
+        assert_eq!(tests(&clean, &report(&[true]), 2).reward, Some(0.0));
+        assert_eq!(tests(&clean, &report(&[]), 0).reward, Some(0.0));
+        let early = Report { ended: Some("its process ended".into()), ..report(&[true, true]) };
+        assert_eq!(tests(&clean, &early, 2).verdict, Verdict::Error);
+        let unloaded = Report { loaded: false, ..report(&[true, true]) };
+        assert_eq!(tests(&clean, &unloaded, 2).reward, Some(0.0));
+        let incomplete = Report { complete: false, ..report(&[true, true]) };
+        assert_eq!(tests(&clean, &incomplete, 2).reward, Some(0.0));
+    }
+
+    #[test]
+    fn the_end_from_outside_names_the_verdict_of_an_unfinished_program() {
+        let ended = Report { complete: false, ended: Some("its process ended".into()), ..report(&[false]) };
+        for (ending, oom, verdict) in [
+            (Ending::Deadline, 0, Verdict::Timeout),
+            (Ending::OutputFlood, 0, Verdict::OutputLimit),
+            (Ending::Signaled(11), 0, Verdict::Killed),
+            (Ending::Signaled(9), 1, Verdict::OomKilled),
+            (Ending::Exited(0), 1, Verdict::OomKilled),
+            (Ending::Exited(0), 0, Verdict::Error),
+            (Ending::Exited(3), 0, Verdict::Error),
+        ] {
+            assert_eq!(tests(&outcome(ending, oom), &ended, 1).verdict, verdict, "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn a_protocol_violation_is_reported_as_tampering() {
+        let broken = Report { complete: false, ended: Some("protocol: unknown tag".into()), ..report(&[false]) };
+        let judged = tests(&outcome(Ending::Exited(0), 0), &broken, 1);
+        assert_eq!((judged.reward, judged.tampering.len()), (Some(0.0), 1));
+    }
+
+    #[test]
+    fn output_is_compared_without_trailing_space_and_never_when_cut() {
+        let mut good = outcome(Ending::Exited(0), 0);
+        good.stdout = Output { bytes: b"3 \n\n".to_vec(), total: 4 };
+        assert_eq!(stdio(&[(good.clone(), "3\n")]).verdict, Verdict::Passed);
+        assert_eq!(stdio(&[(good.clone(), "4\n")]).verdict, Verdict::Failed);
+        good.stdout.total = 5;
+        assert_eq!(stdio(&[(good, "3\n")]).verdict, Verdict::Failed);
+        let crashed = outcome(Ending::Exited(1), 0);
+        assert_eq!(stdio(&[(crashed, "")]).verdict, Verdict::Error);
+    }
+
+    #[test]
+    fn a_program_that_is_only_run_has_no_reward() {
+        assert_eq!(run_only(&outcome(Ending::Exited(0), 0)).verdict, Verdict::Completed);
+        assert_eq!(run_only(&outcome(Ending::Exited(0), 0)).reward, None);
+        assert_eq!(run_only(&outcome(Ending::Exited(2), 0)).verdict, Verdict::Error);
+    }
+}

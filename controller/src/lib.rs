@@ -1,0 +1,20 @@
+//! Verification service and sweep scheduler of rlox.
+//!
+//! Data flows one way: `api` decodes a request into a [`job`], a worker in `sandbox` runs it in containers that
+//! launcher processes create, [`judge`] turns facts into a verdict, `api` encodes it. Nothing here links
+//! `libcontainer` or executes untrusted code.
+
+pub mod cli;
+
+mod api;
+mod config;
+mod corpus;
+mod home;
+mod job;
+mod judge;
+mod metrics;
+mod sandbox;
+mod server;
+mod service;
+mod sweep;
+mod telemetry;

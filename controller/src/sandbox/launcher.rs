@@ -1,0 +1,144 @@
+//! One launcher process, seen from the controller: start it, talk to it, end it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rlox_protocol::{Command as Message, Reply, SandboxRequest, receive, send};
+
+use super::{Environment, SandboxError};
+
+/// How long a launcher may take to leave after its socket was closed.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// A running launcher.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    environment: Arc<Environment>,
+    slot: u16,
+    child: Child,
+    socket: Option<UnixStream>,
+}
+
+impl Launcher {
+    /// Starts a launcher with a clean environment.
+    pub(crate) fn start(environment: &Arc<Environment>, slot: u16) -> Result<Self, SandboxError> {
+        let spawn = |error: String| SandboxError::Spawn { reason: error };
+        let directory =
+            environment.subdirectory(&format!("launcher-{slot}")).map_err(|error| spawn(error.to_string()))?;
+        let home = serde_json::to_string(&environment.cgroups).map_err(|error| spawn(error.to_string()))?;
+        let (ours, theirs) = UnixStream::pair().map_err(|error| spawn(error.to_string()))?;
+        let child = Command::new(&environment.home.runtime)
+            .args(["--log-level", "warn", "launcher", "--slot"])
+            .arg(slot.to_string())
+            .arg("--directory")
+            .arg(directory)
+            .arg("--cgroup-home")
+            .arg(home)
+            .env_clear()
+            // Ctrl-C is for the controller, which then ends its launchers in order.
+            .process_group(0)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .map_err(|error| spawn(format!("{}: {error}", environment.home.runtime.display())))?;
+        Ok(Self { environment: Arc::clone(environment), slot, child, socket: Some(ours) })
+    }
+
+    /// This launcher's number.
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// The socket, to poll.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
+    }
+
+    fn failed(&self, error: impl std::fmt::Display) -> SandboxError {
+        SandboxError::Launcher { slot: self.slot, reason: error.to_string() }
+    }
+
+    /// Asks for one container.
+    pub(crate) fn run(&self, request: SandboxRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), SandboxError> {
+        self.tell(&Message::Run(Box::new(request)), descriptors)
+    }
+
+    /// Sends a message.
+    pub(crate) fn tell(&self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), SandboxError> {
+        let socket = self.descriptor().ok_or_else(|| self.failed("already stopped"))?;
+        send(socket, message, descriptors).map_err(|error| self.failed(error))
+    }
+
+    /// Reads one reply; call it when the descriptor is readable.
+    pub(crate) fn reply(&self) -> Result<Reply, SandboxError> {
+        let socket = self.descriptor().ok_or_else(|| self.failed("already stopped"))?;
+        receive(socket).map(|(reply, _)| reply).map_err(|error| self.failed(error))
+    }
+
+    /// Waits for the next reply, at most until `deadline`.
+    pub(crate) fn wait_reply(&self, deadline: Instant) -> Result<Option<Reply>, SandboxError> {
+        let Some(socket) = self.descriptor() else { return Err(self.failed("already stopped")) };
+        let mut polled = [PollFd::new(socket, PollFlags::POLLIN)];
+        match poll(&mut polled, timeout(deadline)) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => Ok(None),
+            Ok(_) => self.reply().map(Some),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
+    /// Ends the launcher: closes its socket, waits, and kills it where it does not leave.
+    pub(crate) fn stop(&mut self) {
+        self.socket = None;
+        let end = Instant::now() + LEAVE;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(_)) => return,
+                Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(slot = self.slot, %error, "cannot wait for a launcher");
+                    break;
+                }
+            }
+        }
+        tracing::error!(slot = self.slot, "a launcher did not leave and is killed");
+        self.kill();
+    }
+
+    /// Kills a launcher that does not answer, and what its containers left.
+    pub(crate) fn kill(&mut self) {
+        self.socket = None;
+        let ended = self.child.kill().and_then(|()| self.child.wait());
+        if let Err(error) = ended {
+            tracing::error!(slot = self.slot, %error, "cannot kill a launcher");
+        }
+        rlox_host::remove_of_slot(&self.environment.cgroups, &self.environment.slot_prefix(self.slot));
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        if self.socket.is_some() {
+            self.stop();
+        }
+    }
+}
+
+/// Milliseconds until an instant, rounded up, for `poll`.
+pub(super) fn timeout(deadline: Instant) -> PollTimeout {
+    let millis = deadline.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+    PollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::ZERO)
+}
+
+/// A connected pair of stream sockets, close-on-exec.
+pub(super) fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (left, right) = UnixStream::pair()?;
+    Ok((left.into(), right.into()))
+}

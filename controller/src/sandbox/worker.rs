@@ -1,0 +1,279 @@
+//! One worker: a thread with a launcher of its own, running one job after the other.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, poll};
+use rlox_protocol::{Command, DescriptorRole, Outcome, Reply, SandboxRequest, Stdio};
+
+use super::grader::{Grader, authenticate};
+use super::launcher::{stream_pair, timeout};
+use super::memfd::sealed;
+use super::{Environment, Launcher, SandboxError};
+use crate::job::{Captured, Events, Finished, Job, Usage, random_bytes};
+use crate::judge::{self, Judged};
+
+/// A launcher that is this late beyond the program's deadline is stuck.
+const LATE: Duration = Duration::from_secs(15);
+/// A program whose answer is known may flush and leave for this long.
+const GRACE_MS: u64 = 200;
+
+/// The interpreter's command line in `bundles/snippet`, less the driver's mode.
+const DRIVER: [&str; 5] = ["/usr/bin/python3", "-I", "-S", "-B", "/opt/rlox/driver.pyc"];
+
+/// Runs jobs with a launcher of its own.
+#[derive(Debug)]
+pub(super) struct Worker {
+    environment: Arc<Environment>,
+    grader: Arc<Grader>,
+    slot: u16,
+    launcher: Option<Launcher>,
+}
+
+/// Containers of one job.
+#[derive(Default)]
+struct Tally {
+    usage: Usage,
+    events: Events,
+    stdout: Captured,
+    stderr: Captured,
+}
+
+impl Tally {
+    fn add(&mut self, outcome: &Outcome) {
+        self.usage.setup_secs += outcome.setup_secs;
+        self.usage.wall_secs += outcome.wall_secs;
+        self.usage.cpu_secs += outcome.cpu_secs;
+        self.usage.memory_peak_bytes = self.usage.memory_peak_bytes.max(outcome.cgroup.memory_peak_bytes);
+        self.usage.pids_peak = self.usage.pids_peak.max(outcome.cgroup.pids_peak);
+        self.events.oom_kill += outcome.cgroup.oom_kill;
+        self.events.pids_max += outcome.cgroup.pids_max;
+        self.events.leftovers += outcome.leftovers;
+        let captured = |output: &rlox_protocol::Output| Captured {
+            text: String::from_utf8_lossy(&output.bytes).into_owned(),
+            truncated: output.truncated(),
+        };
+        self.stdout = captured(&outcome.stdout);
+        self.stderr = captured(&outcome.stderr);
+    }
+}
+
+impl Worker {
+    pub(super) fn new(environment: &Arc<Environment>, grader: &Arc<Grader>, slot: u16) -> Self {
+        Self { environment: Arc::clone(environment), grader: Arc::clone(grader), slot, launcher: None }
+    }
+
+    /// Runs one job; a failure of the sandbox is tried once more with a fresh launcher.
+    pub(super) fn run(&mut self, job: &Job, queued: Duration) -> Result<Finished, SandboxError> {
+        match self.attempt(job, queued) {
+            Ok(finished) => Ok(finished),
+            Err(error) => {
+                tracing::warn!(job = job.id, %error, "the sandbox failed; trying once more");
+                self.attempt(job, queued)
+            }
+        }
+    }
+
+    fn attempt(&mut self, job: &Job, queued: Duration) -> Result<Finished, SandboxError> {
+        let result = self.judge(job, queued);
+        if let Err(error) = &result
+            && !matches!(error, SandboxError::Fault { .. })
+            && let Some(mut launcher) = self.launcher.take()
+        {
+            // It may still be busy with a container that nobody waits for.
+            launcher.kill();
+        }
+        result
+    }
+
+    fn judge(&mut self, job: &Job, queued: Duration) -> Result<Finished, SandboxError> {
+        let source = job.code.as_bytes();
+        let mut tally = Tally { usage: Usage { queue_secs: queued.as_secs_f64(), ..Usage::default() }, ..Tally::default() };
+        let mut judged: Option<Judged> = None;
+        if !job.tests.is_empty() {
+            judged = Some(self.run_tests(job, source, &mut tally)?);
+        }
+        if !job.stdio.is_empty() {
+            let second = self.run_stdio(job, source, &mut tally)?;
+            judged = Some(match judged.take() {
+                Some(first) => judge::both(first, second),
+                None => second,
+            });
+        }
+        let judged = match judged {
+            Some(judged) => judged,
+            None => {
+                let outcome = self.run_program(job, source, None)?;
+                tally.add(&outcome);
+                judge::run_only(&outcome)
+            }
+        };
+        Ok(Finished {
+            job_id: job.id.clone(),
+            granted: job.granted,
+            judged,
+            usage: tally.usage,
+            events: tally.events,
+            stdout: tally.stdout,
+            stderr: tally.stderr,
+        })
+    }
+
+    fn launcher(&mut self) -> Result<&Launcher, SandboxError> {
+        if self.launcher.is_none() {
+            self.launcher = Some(Launcher::start(&self.environment, self.slot)?);
+        }
+        self.launcher.as_ref().ok_or_else(|| SandboxError::Spawn { reason: "no launcher".into() })
+    }
+
+    fn request(&self, job: &Job, mode: &str, descriptors: Vec<DescriptorRole>) -> Result<SandboxRequest, SandboxError> {
+        let bundle = self.environment.home.bundle("snippet");
+        Ok(SandboxRequest {
+            id: self.environment.container_id(self.slot),
+            bundle: bundle.map_err(SandboxError::system("finding the snippet's bundle"))?,
+            args: Some(DRIVER.iter().map(|part| (*part).to_owned()).chain([mode.to_owned()]).collect()),
+            env: Vec::new(),
+            mounts: Vec::new(),
+            limits: job.granted.limits(),
+            stdio: Stdio::Capture,
+            descriptors,
+        })
+    }
+
+    /// Runs the program as a script.
+    fn run_program(&mut self, job: &Job, source: &[u8], stdin: Option<&str>) -> Result<Outcome, SandboxError> {
+        let code = sealed(c"rlox-source", source)?;
+        let input = sealed(c"rlox-stdin", stdin.unwrap_or_default().as_bytes())?;
+        let request = self.request(job, "run", vec![DescriptorRole::Preserve, DescriptorRole::Stdin])?;
+        let launcher = self.launcher()?;
+        launcher.run(request, &[code.as_fd(), input.as_fd()])?;
+        wait_outcome(launcher, Instant::now() + job.granted.timeout + LATE)
+    }
+
+    fn run_stdio(&mut self, job: &Job, source: &[u8], tally: &mut Tally) -> Result<Judged, SandboxError> {
+        let mut runs = Vec::with_capacity(job.stdio.len());
+        for test in &job.stdio {
+            let outcome = self.run_program(job, source, Some(&test.stdin))?;
+            tally.add(&outcome);
+            runs.push((outcome, test.stdout.as_str()));
+        }
+        Ok(judge::stdio(&runs))
+    }
+
+    /// Loads the program in its container and lets the grader run the statements against it.
+    fn run_tests(&mut self, job: &Job, source: &[u8], tally: &mut Tally) -> Result<Judged, SandboxError> {
+        let code = sealed(c"rlox-source", source)?;
+        let (snippet_end, grader_end) = stream_pair().map_err(SandboxError::system("making a channel"))?;
+        let (report, report_end) =
+            nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(SandboxError::system("making a report pipe"))?;
+        let key = random_bytes::<32>().map_err(SandboxError::system("making a key"))?;
+        let roles = vec![DescriptorRole::Preserve, DescriptorRole::Preserve];
+        let request = self.request(job, "serve", roles)?;
+        let grader = Arc::clone(&self.grader);
+        let launcher = self.launcher()?;
+        launcher.run(request, &[code.as_fd(), snippet_end.as_fd()])?;
+        drop(snippet_end);
+        let limit = job.granted.timeout + LATE / 2;
+        let submitted = grader.submit(&key, &job.tests, grader_end.as_fd(), report_end.as_fd(), limit);
+        drop((grader_end, report_end));
+        if let Err(error) = submitted {
+            launcher.tell(&Command::Kill, &[])?;
+            return Err(error);
+        }
+        let (outcome, bytes) = wait_both(launcher, report, Instant::now() + job.granted.timeout + LATE)?;
+        let report = authenticate(&key, &bytes)?;
+        tally.add(&outcome);
+        Ok(judge::tests(&outcome, &report, job.tests.len()))
+    }
+}
+
+fn wait_outcome(launcher: &Launcher, deadline: Instant) -> Result<Outcome, SandboxError> {
+    loop {
+        match launcher.wait_reply(deadline)? {
+            Some(Reply::Outcome(outcome)) => return Ok(*outcome),
+            Some(Reply::Fault(fault)) => return Err(SandboxError::Fault { message: fault.message }),
+            Some(Reply::Started { .. }) => {}
+            None if Instant::now() >= deadline => return Err(stuck(launcher)),
+            None => {}
+        }
+    }
+}
+
+fn stuck(launcher: &Launcher) -> SandboxError {
+    SandboxError::Stuck { slot: launcher.slot(), seconds: LATE.as_secs_f64() }
+}
+
+/// Waits for the grader's report and the container's outcome, in whichever order they come.
+fn wait_both(launcher: &Launcher, report: OwnedFd, deadline: Instant) -> Result<(Outcome, Vec<u8>), SandboxError> {
+    fcntl(report.as_raw_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
+        .map_err(SandboxError::system("preparing a report pipe"))?;
+    let mut pipe = Some(File::from(report));
+    let mut bytes = Vec::new();
+    let mut outcome = None;
+    while pipe.is_some() || outcome.is_none() {
+        let ready = wait_either(launcher, pipe.as_ref(), outcome.is_none(), deadline)?;
+        if ready.report && read_report(&mut pipe, &mut bytes)? && outcome.is_none() {
+            launcher.tell(&Command::Finish { grace_ms: GRACE_MS }, &[])?;
+        }
+        if ready.reply {
+            match launcher.reply()? {
+                Reply::Outcome(done) => outcome = Some(*done),
+                Reply::Fault(fault) => return Err(SandboxError::Fault { message: fault.message }),
+                Reply::Started { .. } => {}
+            }
+        }
+        if Instant::now() >= deadline {
+            return Err(stuck(launcher));
+        }
+    }
+    outcome.map(|outcome| (outcome, bytes)).ok_or_else(|| stuck(launcher))
+}
+
+struct Ready {
+    reply: bool,
+    report: bool,
+}
+
+fn wait_either(
+    launcher: &Launcher,
+    report: Option<&File>,
+    want_reply: bool,
+    deadline: Instant,
+) -> Result<Ready, SandboxError> {
+    let socket = launcher.descriptor().filter(|_| want_reply);
+    let polled = socket.into_iter().chain(report.map(AsFd::as_fd));
+    let mut polled: Vec<_> = polled.map(|each| PollFd::new(each, PollFlags::POLLIN)).collect();
+    match poll(&mut polled, timeout(deadline)) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(errno) => return Err(SandboxError::System { action: "poll", reason: errno.to_string() }),
+    }
+    let fired: Vec<bool> = polled.iter().map(|each| each.any().unwrap_or(false)).collect();
+    let reply = want_reply && fired.first() == Some(&true);
+    let report = report.is_some() && fired.last() == Some(&true) && fired.len() > usize::from(want_reply);
+    Ok(Ready { reply, report })
+}
+
+/// Reads what is there; true when the report is whole.
+fn read_report(pipe: &mut Option<File>, bytes: &mut Vec<u8>) -> Result<bool, SandboxError> {
+    let Some(file) = pipe else { return Ok(false) };
+    let mut buffer = [0u8; 65536];
+    match file.read(&mut buffer) {
+        Ok(0) => {
+            *pipe = None;
+            Ok(true)
+        }
+        Ok(count) => {
+            bytes.extend_from_slice(&buffer[..count]);
+            Ok(false)
+        }
+        Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => {
+            Ok(false)
+        }
+        Err(error) => Err(SandboxError::System { action: "reading a report", reason: error.to_string() }),
+    }
+}

@@ -1,0 +1,12 @@
+//! The sweep: which trials, in which order, each in a container of its own, recorded from outside.
+
+mod plan;
+mod progress;
+mod record;
+mod scheduler;
+mod store;
+mod trial;
+
+pub(crate) use plan::{Plan, Profile};
+pub(crate) use scheduler::run;
+pub(crate) use store::Store;
