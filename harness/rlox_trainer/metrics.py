@@ -19,6 +19,7 @@ from typing import IO, Any
 METRICS = "metrics.jsonl"
 SUMMARY = "run_summary.json"
 CHECKPOINT = "checkpoint_final.pt"
+BEGAN = ".began"
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from rlox_trainer.args import TrialConfig
 from rlox_trainer.metrics import (
+    BEGAN,
     CHECKPOINT,
     METRICS,
     SUMMARY,
@@ -50,7 +51,7 @@ class Recorder:
         self._lines: list[dict[str, Any]] = []
         self._samples: list[Any] = []
         config.output_dir.mkdir(parents=True, exist_ok=True)
-        for name in (METRICS, SUMMARY, CHECKPOINT):
+        for name in (METRICS, SUMMARY, CHECKPOINT, BEGAN):
             # Left by an earlier trial they would pass for this one's.
             (config.output_dir / name).unlink(missing_ok=True)
         self._log = MetricsLog(config.output_dir)

@@ -18,7 +18,7 @@ from rlox_trainer.args import DEFAULT_VLLM_URL, TrialConfig
 from rlox_trainer.backends import Backend, make_backend
 from rlox_trainer.gpu import GpuSampler
 from rlox_trainer.injection import CorpusError, Injector, load_injectable
-from rlox_trainer.metrics import CHECKPOINT, write_atomically
+from rlox_trainer.metrics import BEGAN, CHECKPOINT, write_atomically
 from rlox_trainer.recorder import Recorder
 from rlox_trainer.service import ServiceUnusableError
 from rlox_trainer.tasks import Task, TaskFileError, dataset_row, load_tasks, schedule
@@ -139,6 +139,8 @@ def execute(
     )
     trainer.remove_callback(PrinterCallback)
     reporter.trainer = trainer
+    # Tells whoever watches from outside a set-up that failed from a training that was ended.
+    (config.output_dir / BEGAN).touch()
     print(f"training starts: {config.completions_per_step} completions a step", flush=True)
     trainer.train()
     gpu.close()

@@ -17,14 +17,23 @@ use crate::error::RuntimeError;
 use crate::spec::is_bind;
 
 /// Raised when the layout changes, so that older root file systems are rebuilt.
-const LAYOUT: u32 = 3;
+const LAYOUT: u32 = 4;
 const STAMP: &str = "opt/rlox/prepared";
 const TOOLS: [&str; 22] = [
     "sh", "env", "echo", "cat", "ls", "true", "false", "sleep", "sort", "head", "tail", "wc", "seq", "date", "cp",
     "mv", "rm", "mkdir", "touch", "tr", "cut", "grep",
 ];
 /// Shared libraries that wheels expect from the host.
-const WHEEL_LIBRARIES: [&str; 3] = ["libstdc++.so.6", "libgcc_s.so.1", "libz.so.1"];
+const WHEEL_LIBRARIES: [&str; 8] = [
+    "libstdc++.so.6",
+    "libgcc_s.so.1",
+    "libz.so.1",
+    "libm.so.6",
+    "libpthread.so.0",
+    "libdl.so.2",
+    "librt.so.1",
+    "libutil.so.1",
+];
 /// Parts of the standard library that no program of ours needs and that make up half of its size.
 const LEFT_OUT: [&str; 8] =
     ["site-packages", "dist-packages", "test", "idlelib", "tkinter", "ensurepip", "turtledemo", "lib2to3"];

@@ -38,7 +38,7 @@ pub(crate) struct TrialLimits {
     pub(crate) wall_secs: u64,
     /// Longest time without an ended step, in seconds.
     pub(crate) stall_secs: u64,
-    /// Longest time until the first step has ended: start-up counts in.
+    /// Longest time until training begins: imports and loading of the model.
     pub(crate) start_secs: u64,
     /// Largest output directory in MiB.
     pub(crate) disk_mb: u64,
@@ -51,8 +51,9 @@ impl Default for TrialLimits {
 }
 
 impl TrialLimits {
-    pub(crate) fn stall(&self, steps: u64) -> Duration {
-        Duration::from_secs(if steps == 0 { self.start_secs } else { self.stall_secs })
+    /// How long the trial may go without a sign of progress.
+    pub(crate) fn patience(&self, training_began: bool) -> Duration {
+        Duration::from_secs(if training_began { self.stall_secs } else { self.start_secs })
     }
 }
 

@@ -2,7 +2,7 @@
 //! outside.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
@@ -16,12 +16,17 @@ use rlox_report::TrialKey;
 use super::plan::Plan;
 use super::record::{Seen, Stopped, summary};
 use super::store::{Store, StoreError};
+use crate::judge::exit_status;
 use crate::sandbox::{Environment, Launcher, SandboxError};
 
 /// Where a trial finds things in its container.
 const OUTPUT: &str = "/opt/rlox/out";
 const SOCKET: &str = "unix:/opt/rlox/run/verify.sock";
 const LIBRARY: &str = "librlox_rl_ops_ffi.so";
+const METRICS: &str = "metrics.jsonl";
+/// Made by the trainer right before its first step.
+const BEGAN: &str = ".began";
+const LOG: &str = "trainer.log";
 const LOG_BYTES: u64 = 64 << 20;
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -49,6 +54,13 @@ pub(super) enum TrialError {
     },
     #[error("reading the trial's files failed: {0}")]
     Report(#[from] rlox_report::ReportError),
+    /// The trainer ended before its first step began: its set-up failed, which measures nothing.
+    #[error("the trainer did not begin ({exit_status}); the end of {log}:\n{tail}")]
+    NeverBegan {
+        exit_status: String,
+        log: PathBuf,
+        tail: String,
+    },
     /// The operator stopped the sweep: not recorded, so that it runs again.
     #[error("cancelled")]
     Cancelled,
@@ -96,6 +108,11 @@ impl Stage {
         drop(launcher);
         take_back(&directory)?;
         let (outcome, stopped) = watched?;
+        if stopped.is_none() && std::fs::symlink_metadata(directory.join(BEGAN)).is_err() {
+            let log = directory.join(LOG);
+            let tail = tail(&log);
+            return Err(TrialError::NeverBegan { exit_status: exit_status(&outcome), log, tail });
+        }
         let sweep = rlox_report::load(store.root())?;
         let rows = sweep.trials.iter().find(|trial| trial.key == key).map(|trial| &trial.metrics.rows);
         let seen = Seen {
@@ -117,7 +134,7 @@ impl Stage {
             destination: destination.into(),
             writable,
         };
-        let script = ["/opt/rlox/venv/bin/python", "-I", "-B", "/opt/rlox/harness/trl_grpo_run.py"];
+        let script = ["/opt/rlox/venv/bin/python", "-E", "-s", "-B", "/opt/rlox/harness/trl_grpo_run.py"];
         let mut args: Vec<String> = script.map(str::to_owned).to_vec();
         args.extend(plan.arguments(key, SOCKET, OUTPUT));
         let bundle = self.environment.home.bundle("trainer");
@@ -148,13 +165,26 @@ impl Stage {
 }
 
 fn open_log(directory: &Path) -> Result<File, TrialError> {
-    let path = directory.join("trainer.log");
+    let path = directory.join(LOG);
     File::options()
         .create_new(true)
         .append(true)
         .custom_flags(nix::libc::O_NOFOLLOW)
         .open(&path)
         .map_err(system(format!("opening {}", path.display())))
+}
+
+/// The last lines of the trainer's log. It was opened by us and is append-only for the trainer.
+fn tail(path: &Path) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = File::options().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(io::SeekFrom::Start(length.saturating_sub(2000)))?;
+        let mut bytes = Vec::new();
+        file.take(2000).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_else(|error| format!("(cannot be read: {error})"))
 }
 
 /// Makes the trial's directory the container user's.
@@ -209,9 +239,9 @@ fn watch(
     directory: &Path,
     stop: &AtomicBool,
 ) -> Result<(Outcome, Option<Stopped>), TrialError> {
-    let metrics = directory.join("metrics.jsonl");
+    let metrics = directory.join(METRICS);
     let length = || std::fs::symlink_metadata(&metrics).map_or(0, |found| found.len());
-    let (mut last_length, mut last_progress, mut steps) = (0, Instant::now(), 0u64);
+    let (mut last_length, mut last_progress, mut began) = (0, Instant::now(), false);
     let (mut stopped, mut cancelled) = (None, false);
     let end = Instant::now() + Duration::from_secs(plan.limits.wall_secs) + Duration::from_secs(120);
     loop {
@@ -223,14 +253,17 @@ fn watch(
             None => {}
         }
         let now = length();
-        if now > last_length {
-            (last_length, last_progress, steps) = (now, Instant::now(), steps + 1);
+        let begins = !began && std::fs::symlink_metadata(directory.join(BEGAN)).is_ok();
+        began |= begins;
+        if begins || now > last_length {
+            (last_length, last_progress) = (now, Instant::now());
         }
+        let patience = plan.limits.patience(began);
         if stopped.is_none() && !cancelled {
             if stop.load(Ordering::Relaxed) {
                 cancelled = true;
-            } else if last_progress.elapsed() > plan.limits.stall(steps) {
-                stopped = Some(Stopped::Stalled { secs: plan.limits.stall(steps).as_secs() });
+            } else if last_progress.elapsed() > patience {
+                stopped = Some(Stopped::Stalled { secs: patience.as_secs() });
             } else if size_mb(directory) > plan.limits.disk_mb {
                 stopped = Some(Stopped::Disk { limit_mb: plan.limits.disk_mb });
             }
