@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -26,8 +27,12 @@ import codec  # noqa: E402
 import stand_in  # noqa: E402
 
 JOBS = 3
-MESSAGE_LIMIT = 400
+MESSAGE_LIMIT = 300
+# Later failures of one job are counted without their text: a report has a bounded size.
+MESSAGES = 1000
 MAX_JOB = 64 << 20
+# Address space of one fork: what a program sends must not take the other forks' memory.
+FORK_BYTES = 1 << 30
 
 
 def free_names(statements):
@@ -100,7 +105,12 @@ def describe(error):
         text = "%s: %s" % (type(error).__name__, error) if str(error) else type(error).__name__
     except BaseException:
         text = type(error).__name__
-    return text[:MESSAGE_LIMIT]
+    return printable(text)
+
+
+def printable(text):
+    """Bounded, and valid Unicode: half a surrogate pair is no JSON for everybody."""
+    return text[:MESSAGE_LIMIT].encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def grade(job, channel):
@@ -108,23 +118,44 @@ def grade(job, channel):
     session = stand_in.Session(channel)
     loaded = session.wait_ready()
     if loaded is not None:
-        results = [(False, loaded[:MESSAGE_LIMIT])] * len(job["tests"])
+        results = [(False, printable(loaded))] * len(job["tests"])
         return {"loaded": False, "complete": False, "ended": session.gone, "results": results}
     results = run_statements(session, job["tests"])
     complete = session.alive()
     return {"loaded": True, "complete": complete, "ended": session.gone, "results": results}
 
 
-def work(channel_fd, report_fd, job_fd):
+def send_report(report_fd, key, report):
+    failures = 0
+    for index, (passed, message) in enumerate(report["results"]):
+        failures += not passed
+        if message is not None and failures > MESSAGES:
+            report["results"][index] = (passed, None)
+    if report["ended"] is not None:
+        report["ended"] = printable(report["ended"])
+    text = json.dumps(report, separators=(",", ":"), ensure_ascii=True)
+    mac = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    with open(report_fd, "wb") as stream:
+        stream.write(json.dumps({"report": text, "mac": mac}).encode())
+
+
+def work(channel_fd, report_fd, job_fd, key):
+    resource.setrlimit(resource.RLIMIT_AS, (FORK_BYTES, FORK_BYTES))
     with open(job_fd, "rb") as stream:
         job = json.loads(stream.read(MAX_JOB))
-    key = bytes.fromhex(job["key"])
     channel = socket.socket(fileno=channel_fd)
     channel.setblocking(True)
-    report = json.dumps(grade(job, channel), separators=(",", ":"), ensure_ascii=True)
-    mac = hmac.new(key, report.encode(), hashlib.sha256).hexdigest()
-    with open(report_fd, "wb") as stream:
-        stream.write(json.dumps({"report": report, "mac": mac}).encode())
+    send_report(report_fd, key, grade(job, channel))
+
+
+class Fork:
+    """One verification that runs."""
+
+    def __init__(self, pid, deadline, report_fd, key):
+        self.pid = pid
+        self.deadline = deadline
+        self.report_fd = report_fd
+        self.key = key
 
 
 class Jobs:
@@ -145,42 +176,65 @@ class Jobs:
                 else:
                     self.reap(descriptor)
             now = time.monotonic()
-            for pid, deadline in list(self.running.values()):
-                if now >= deadline:
-                    os.kill(pid, signal.SIGKILL)
+            for fork in self.running.values():
+                if now >= fork.deadline:
+                    os.kill(fork.pid, signal.SIGKILL)
 
     def timeout(self):
         if not self.running:
             return None
-        nearest = min(deadline for _, deadline in self.running.values())
+        nearest = min(fork.deadline for fork in self.running.values())
         return max(10, int((nearest - time.monotonic()) * 1000) + 1)
 
     def accept(self):
-        message, descriptors, _, _ = socket.recv_fds(self.socket, 64, 3)
+        message, descriptors, _, _ = socket.recv_fds(self.socket, 256, 3)
         if not message:
             return False
-        deadline = time.monotonic() + int(message) / 1000
-        pid = os.fork()
+        limit, key = message.decode().split()
+        key = bytes.fromhex(key)
+        channel_fd, report_fd, job_fd = descriptors
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # This job gets no report, which is a failure of ours and no verdict; the others go on.
+            print("grader: cannot fork: %s" % error, file=sys.stderr, flush=True)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return True
         if pid == 0:
             try:
                 self.socket.close()
-                work(*descriptors)
-            except BaseException as error:
-                print("grader: %s" % describe(error), file=sys.stderr, flush=True)
+                # Reports and keys of other verifications are none of this fork's business.
+                for fork in self.running.values():
+                    os.close(fork.report_fd)
+                self.running.clear()
+                work(channel_fd, report_fd, job_fd, key)
+            except BaseException:
                 os._exit(1)
             os._exit(0)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        os.close(channel_fd)
+        os.close(job_fd)
         pidfd = os.pidfd_open(pid)
-        self.running[pidfd] = (pid, deadline)
+        self.running[pidfd] = Fork(pid, time.monotonic() + int(limit) / 1000, report_fd, key)
         self.poll.register(pidfd, select.POLLIN)
         return True
 
     def reap(self, pidfd):
-        pid, _ = self.running.pop(pidfd)
+        fork = self.running.pop(pidfd)
         self.poll.unregister(pidfd)
         os.close(pidfd)
-        os.waitpid(pid, 0)
+        _, status = os.waitpid(fork.pid, 0)
+        if status == 0:
+            os.close(fork.report_fd)
+            return
+        # What the program sent was too much for the fork. That is the program's doing and no failure of ours:
+        # otherwise a program could turn its failures into samples that are left out.
+        ended = "protocol: too much to compare within the grader's limits"
+        report = {"loaded": True, "complete": False, "ended": ended, "results": []}
+        try:
+            send_report(fork.report_fd, fork.key, report)
+        except OSError as error:
+            print("grader: cannot report: %s" % error, file=sys.stderr, flush=True)
 
 
 def main():

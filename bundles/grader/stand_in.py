@@ -10,11 +10,21 @@ import importlib
 
 import codec
 
-# Pure modules: what a test statement may take through the program's own import.
-LIBRARIES = frozenset(
-    "abc array bisect calendar cmath collections copy dataclasses datetime decimal enum fractions functools heapq "
-    "itertools json math numbers random re statistics string textwrap time typing".split()
+# Pure modules that a test statement may reach through the program's own `import`: it gets this process's copy.
+MODULES = frozenset(
+    "array bisect calendar cmath collections copy dataclasses datetime decimal enum fractions functools heapq "
+    "itertools json math numbers operator random re statistics string textwrap typing".split()
 )
+# Names that the program may have imported for the tests to use, again from this process's copy. Short on purpose:
+# every other callable stays in the program's container and is called there.
+LIBRARY = {
+    "collections": frozenset(("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple")),
+    "copy": frozenset(("copy", "deepcopy")),
+    "datetime": frozenset(("date", "datetime", "time", "timedelta")),
+    "decimal": frozenset(("Decimal",)),
+    "fractions": frozenset(("Fraction",)),
+    "math": frozenset(("ceil", "floor", "fsum", "gcd", "hypot", "isclose", "isinf", "isnan", "log", "sqrt", "trunc")),
+}
 
 
 class SnippetGone(BaseException):
@@ -139,17 +149,11 @@ class Session:
     def _reference(self, number, kind, name):
         """What a reference of the program becomes here."""
         if kind == "module":
-            if name in LIBRARIES:
-                return importlib.import_module(name)
-            raise codec.WireError("module %r of the program" % name[:80])
+            return importlib.import_module(name) if name in MODULES else UnavailableModule(name)
         if kind.startswith("library:"):
             library = kind.partition(":")[2].lstrip("_")
-            if library in LIBRARIES and name.isidentifier():
-                trusted = getattr(importlib.import_module(library), name, None)
-                if trusted is not None:
-                    return trusted
-        if kind == "builtin" and name.isidentifier() and callable(getattr(builtins, name, None)):
-            return StandIn(self, number, name)
+            if name in LIBRARY.get(library, ()):
+                return getattr(importlib.import_module(library), name)
         if kind.startswith("exception:"):
             return self._exception_class(number, kind.partition(":")[2], name)
         return StandIn(self, number, name)
@@ -196,8 +200,22 @@ def _replace(mine, theirs):
         mine.update(theirs)
 
 
+class UnavailableModule:
+    """A module that only the program has. Its functions would let the program judge itself."""
+
+    def __init__(self, name):
+        self.__dict__["_name"] = name[:80]
+
+    def __getattr__(self, name):
+        raise ImportError("the tests have no module %r of their own" % self._name)
+
+
 class StandIn:
-    """An object in the program's process."""
+    """An object in the program's process.
+
+    There is no `in`, no ordering against plain values and no arithmetic with a plain result: with these, the
+    program would see what the test expects and answer the comparison itself.
+    """
 
     __slots__ = ("__name", "__number", "__session")
 
@@ -228,9 +246,6 @@ class StandIn:
 
     def __delitem__(self, key):
         self.__session.request("delitem", self, key)
-
-    def __contains__(self, item):
-        return self.__session.request("contains", self, item) is True
 
     def __len__(self):
         return self.__session.request("len", self)
@@ -287,16 +302,33 @@ class StandIn:
 _READABLE = frozenset(("__name__", "__doc__", "__qualname__", "__dict__", "__wrapped__"))
 
 
+def _operate(session, name, *operands):
+    """An operator of the program's own; what comes back has to stay opaque."""
+    result = session.request("operator", name, *operands)
+    if type(result) is StandIn or result is NotImplemented:
+        return result
+    raise TypeError("an operator of the program's object gave a plain value")
+
+
 def _forward(name):
     def method(self, *others):
-        return self._StandIn__session.request("operator", name, self, *others)
+        return _operate(self._StandIn__session, name, self, *others)
 
     return method
 
 
 def _forward_reversed(name):
     def method(self, other):
-        return self._StandIn__session.request("operator", name, other, self)
+        return _operate(self._StandIn__session, name, other, self)
+
+    return method
+
+
+def _ordering(name):
+    def method(self, other):
+        if type(other) is not StandIn:
+            raise TypeError("an object of the program is not ordered against a plain value")
+        return self._StandIn__session.request("operator", name, self, other) is True
 
     return method
 
@@ -308,4 +340,4 @@ for _name in "add sub mul matmul truediv floordiv mod pow lshift rshift and_ or_
 for _name in "neg pos abs invert".split():
     setattr(StandIn, "__%s__" % _name, _forward(_name))
 for _name in "lt le gt ge".split():
-    setattr(StandIn, "__%s__" % _name, _forward(_name))
+    setattr(StandIn, "__%s__" % _name, _ordering(_name))

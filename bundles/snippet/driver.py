@@ -194,8 +194,6 @@ class Server:
         if operation == "delitem":
             del arguments[0][arguments[1]]
             return ("value", None, ())
-        if operation == "contains":
-            return ("value", arguments[1] in arguments[0], ())
         if operation == "isinstance":
             return ("value", isinstance(arguments[0], arguments[1]), ())
         if operation == "issubclass":

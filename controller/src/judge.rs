@@ -153,6 +153,21 @@ pub(crate) fn tests(outcome: &Outcome, report: &Report, wanted: usize) -> Judged
     }
 }
 
+/// A program whose report is missing or does not authenticate: never a pass, and a verdict only where the sandbox
+/// or the kernel ended the program.
+pub(crate) fn without_report(outcome: &Outcome, wanted: usize, why: &str) -> Option<Judged> {
+    let verdict = from_outside(outcome)?;
+    let missing = |index| TestResult { index, passed: false, message: Some(why.to_owned()) };
+    Some(Judged {
+        verdict,
+        reward: Some(0.0),
+        exit_status: exit_status(outcome),
+        authenticated: false,
+        tests: (0..wanted).map(missing).collect(),
+        tampering: vec![Tampering { kind: "no_report", detail: why.to_owned() }],
+    })
+}
+
 /// A program judged by its output for given inputs.
 pub(crate) fn stdio(runs: &[(Outcome, &str)]) -> Judged {
     let judged: Vec<(Verdict, TestResult)> = runs
@@ -294,6 +309,13 @@ mod tests_of_rules {
         ] {
             assert_eq!(tests(&outcome(ending, oom), &ended, 1).verdict, verdict, "{ending:?}");
         }
+    }
+
+    #[test]
+    fn without_a_report_nothing_is_rewarded_and_an_outside_end_decides() {
+        let judged = without_report(&outcome(Ending::Deadline, 0), 2, "no report").unwrap();
+        assert_eq!((judged.verdict, judged.reward, judged.authenticated), (Verdict::Timeout, Some(0.0), false));
+        assert!(without_report(&outcome(Ending::Exited(0), 0), 2, "no report").is_none());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Listeners and graceful shutdown: stop accepting, finish what was taken, leave nothing behind.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,8 +49,9 @@ pub(crate) async fn listen_tcp(address: SocketAddr, token: Option<&str>) -> Resu
 
 /// A Unix socket that every user who can reach its directory may use. Removed with its guard.
 pub(crate) fn listen_unix(path: &Path) -> Result<(UnixListener, SocketFile), ServeError> {
-    if std::os::unix::net::UnixStream::connect(path).is_err() && path.exists() {
-        // Nobody listens: a killed service left it.
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+        // Nobody listens: a killed service left it. Anything but a socket is somebody's file and stays.
         std::fs::remove_file(path).map_err(|error| listen_error(path.display(), error))?;
     }
     let listener = UnixListener::bind(path).map_err(|error| listen_error(path.display(), error))?;

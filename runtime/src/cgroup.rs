@@ -6,8 +6,32 @@
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
+use oci_spec::runtime::Spec;
 use rlox_host::{CGROUP_ROOT, CgroupHome, read_bounded, v1_controllers};
-use rlox_protocol::{CgroupCounters, Limits};
+use rlox_protocol::CgroupCounters;
+
+/// Limits that have to read back; `None` where the spec asks for none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    memory: Option<i64>,
+    pids: Option<i64>,
+    /// Quota and period in microseconds.
+    cpu: Option<(i64, u64)>,
+}
+
+impl Wanted {
+    /// The limits that a spec asks for.
+    pub(crate) fn of(spec: &Spec) -> Self {
+        let resources = spec.linux().as_ref().and_then(|linux| linux.resources().clone());
+        let Some(resources) = resources else { return Self::default() };
+        let cpu = resources.cpu().as_ref().and_then(|cpu| cpu.quota().zip(cpu.period()));
+        Self {
+            memory: resources.memory().as_ref().and_then(|memory| memory.limit()).filter(|limit| *limit > 0),
+            pids: resources.pids().as_ref().map(|pids| pids.limit()).filter(|limit| *limit > 0),
+            cpu: cpu.filter(|(quota, _)| *quota > 0),
+        }
+    }
+}
 
 /// The cgroup of one container.
 pub(crate) struct ContainerCgroup {
@@ -44,39 +68,42 @@ impl ContainerCgroup {
     }
 
     /// Checks that `pid` is in this cgroup and that each limit reads back as asked; says which one is not.
-    pub(crate) fn verify(&self, pid: Pid, limits: &Limits) -> Result<(), String> {
+    pub(crate) fn verify(&self, pid: Pid, wanted: &Wanted) -> Result<(), String> {
         let membership = read_bounded(Path::new(&format!("/proc/{pid}/cgroup"))).map_err(|error| error.to_string())?;
-        let wanted = self.path.to_string_lossy();
+        let path = self.path.to_string_lossy();
         match &self.home {
             CgroupHome::None { .. } => return Ok(()),
-            CgroupHome::V2 { .. } => check_membership(&membership, "", &wanted)?,
+            CgroupHome::V2 { .. } => check_membership(&membership, "", &path)?,
             CgroupHome::V1 => {
                 for controller in v1_controllers() {
-                    check_membership(&membership, controller, &wanted)?;
+                    check_membership(&membership, controller, &path)?;
                 }
             }
         }
-        let memory = limits.memory_bytes.to_string();
-        let quota = limits.cpu_millis * 100;
-        match &self.home {
-            CgroupHome::V2 { .. } => {
-                self.equals("", "memory.max", &memory)?;
-                if self.directory("").join("memory.swap.max").exists() {
-                    self.equals("", "memory.swap.max", "0")?;
-                }
-                self.equals("", "pids.max", &limits.pids.to_string())?;
-                self.equals("", "cpu.max", &format!("{quota} 100000"))
+        let swap = wanted.memory.map(|_| "0".to_owned());
+        let checks = match &self.home {
+            CgroupHome::V2 { .. } => vec![
+                ("", "memory.max", wanted.memory.map(|bytes| bytes.to_string()), true),
+                ("", "memory.swap.max", swap, false),
+                ("", "pids.max", wanted.pids.map(|count| count.to_string()), true),
+                ("", "cpu.max", wanted.cpu.map(|(quota, period)| format!("{quota} {period}")), true),
+            ],
+            CgroupHome::V1 => vec![
+                ("memory", "memory.limit_in_bytes", wanted.memory.map(|bytes| bytes.to_string()), true),
+                ("memory", "memory.memsw.limit_in_bytes", wanted.memory.map(|bytes| bytes.to_string()), false),
+                ("pids", "pids.max", wanted.pids.map(|count| count.to_string()), true),
+                ("cpu", "cpu.cfs_quota_us", wanted.cpu.map(|(quota, _)| quota.to_string()), true),
+            ],
+            CgroupHome::None { .. } => Vec::new(),
+        };
+        for (controller, file, value, required) in checks {
+            let Some(value) = value else { continue };
+            // Hosts without swap accounting have no such file, and no swap that it would limit.
+            if required || self.directory(controller).join(file).exists() {
+                self.equals(controller, file, &value)?;
             }
-            CgroupHome::V1 => {
-                self.equals("memory", "memory.limit_in_bytes", &memory)?;
-                if self.directory("memory").join("memory.memsw.limit_in_bytes").exists() {
-                    self.equals("memory", "memory.memsw.limit_in_bytes", &memory)?;
-                }
-                self.equals("pids", "pids.max", &limits.pids.to_string())?;
-                self.equals("cpu", "cpu.cfs_quota_us", &quota.to_string())
-            }
-            CgroupHome::None { .. } => Ok(()),
         }
+        Ok(())
     }
 
     fn equals(&self, controller: &str, file: &str, wanted: &str) -> Result<(), String> {

@@ -14,7 +14,7 @@ use rlox_protocol::{
 };
 
 use crate::capture::Capture;
-use crate::cgroup::ContainerCgroup;
+use crate::cgroup::{ContainerCgroup, Wanted};
 use crate::container::{Created, Streams};
 use crate::error::RuntimeError;
 use crate::spec::{Adaptation, IdMap, absolute, adapt};
@@ -139,7 +139,7 @@ impl Launcher {
         // Ours must go, or nobody would ever see the end of the program's side.
         drop(given.preserve);
         let mut created = created?;
-        let checked = created.verify(spec).and_then(|()| cgroup.verify(created.pid, &request.limits));
+        let checked = created.verify(spec).and_then(|()| cgroup.verify(created.pid, &Wanted::of(spec)));
         if let Err(reason) = checked {
             created.abandon();
             return Err(RuntimeError::Verify { id: request.id.clone(), reason });

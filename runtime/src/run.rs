@@ -9,7 +9,7 @@ use rlox_host::{CgroupHome, Owner};
 use rlox_protocol::{Ending, Limits};
 
 use crate::capture::Capture;
-use crate::cgroup::ContainerCgroup;
+use crate::cgroup::{ContainerCgroup, Wanted};
 use crate::container::{Created, Streams};
 use crate::error::RuntimeError;
 use crate::interrupt;
@@ -17,6 +17,9 @@ use crate::launcher::check_id;
 use crate::spec::{Adaptation, IdMap, absolute, adapt};
 use crate::staging::Staging;
 use crate::supervise::{Watch, watch};
+
+/// The range of host ids for the foreground: above those of any controller's launchers.
+const FOREGROUND_SLOT: u16 = 50_000;
 
 /// What `run` was asked for.
 pub(crate) struct Run {
@@ -63,13 +66,13 @@ impl Run {
         })?;
         let args = (!self.args.is_empty()).then_some(self.args.as_slice());
         let adaptation =
-            Adaptation { id, home, ids: IdMap::for_slot(0), limits: None, args, env: &[], mounts: &[] };
+            Adaptation { id, home, ids: IdMap::for_slot(FOREGROUND_SLOT), limits: None, args, env: &[], mounts: &[] };
         let spec = adapt(absolute(spec, &bundle), &adaptation)?;
         require_root_file_system(&spec, &bundle)?;
         let mut staging = Staging::prepare(directory)?;
         let generated = staging.write_bundle(id, spec.clone())?;
         let cgroup = ContainerCgroup::new(home, id);
-        let result = self.watch(id, &spec, &generated, &staging);
+        let result = self.watch(id, &spec, &generated, &staging, &cgroup);
         let (counters, _) = cgroup.counters();
         cgroup.remove();
         staging.remove_bundle(id);
@@ -80,14 +83,25 @@ impl Run {
         Ok(code)
     }
 
-    fn watch(&self, id: &str, spec: &Spec, bundle: &Path, staging: &Staging) -> Result<i32, RuntimeError> {
+    fn watch(
+        &self,
+        id: &str,
+        spec: &Spec,
+        bundle: &Path,
+        staging: &Staging,
+        cgroup: &ContainerCgroup,
+    ) -> Result<i32, RuntimeError> {
+        let interrupt = interrupt::descriptor().map_err(RuntimeError::system("catching signals"))?;
         let mut created = Created::create(id, bundle, &staging.state(), Streams::default(), 0)?;
-        if let Err(reason) = created.verify(spec) {
+        let checked = created.verify(spec).and_then(|()| cgroup.verify(created.pid, &Wanted::of(spec)));
+        if let Err(reason) = checked {
             created.abandon();
             return Err(RuntimeError::Verify { id: id.to_owned(), reason });
         }
-        let interrupt = interrupt::descriptor().map_err(RuntimeError::system("catching signals"))?;
-        created.start()?;
+        if let Err(error) = created.start() {
+            created.abandon();
+            return Err(error);
+        }
         let limits = self.timeout_secs.map(deadline_only);
         let (mut stdout, mut stderr) = (Capture::none(), Capture::none());
         let begun = Instant::now();
@@ -99,7 +113,13 @@ impl Run {
                 stderr: &mut stderr,
                 limits: limits.as_ref(),
             };
-        let watched = watch(&created, &mut watching)?;
+        let watched = match watch(&created, &mut watching) {
+            Ok(watched) => watched,
+            Err(error) => {
+                created.abandon();
+                return Err(error);
+            }
+        };
         Ok(match watched.ending {
             Ending::Exited(code) => code,
             Ending::Signaled(signal) => 128 + signal,

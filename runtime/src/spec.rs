@@ -1,7 +1,7 @@
-//! From a bundle's `config.json` to the spec of one run: pure, and only ever narrower.
+//! From a bundle's `config.json` to the spec of one run. Pure.
 //!
-//! The committed bundles say what a program may see; the request says how much it may use; the host decides how
-//! ids are mapped and where the cgroup is. Nothing here adds a capability, a namespace to share or a writable
+//! The committed bundles say what a program may see; the request says how much it may use, in place of the bundle's
+//! own limits; the host decides how ids are mapped and where the cgroup is. Nothing here adds a capability, a namespace to share or a writable
 //! path that bundle and request did not name.
 
 use std::path::{Path, PathBuf};
@@ -95,6 +95,9 @@ pub(crate) fn adapt(mut spec: Spec, adaptation: &Adaptation<'_>) -> Result<Spec,
         linux.set_cgroups_path(None);
     }
     let mut mounts = spec.mounts().clone().unwrap_or_default();
+    if let Some(limits) = adaptation.limits {
+        mounts.iter_mut().for_each(|mount| shrink_tmpfs(mount, limits.memory_bytes / 4));
+    }
     for bind in adaptation.mounts {
         mounts.push(bind_mount(bind)?);
     }
@@ -161,6 +164,33 @@ fn rlimits(process: &Process, limits: &Limits) -> Result<Vec<PosixRlimit>, Runti
         list.push(PosixRlimitBuilder::default().typ(typ).soft(value).hard(value).build().map_err(invalid)?);
     }
     Ok(list)
+}
+
+/// Pages of a tmpfs count as memory: one that could hold more than its share would turn a full disk into an
+/// out-of-memory kill.
+fn shrink_tmpfs(mount: &mut Mount, most: u64) {
+    if mount.typ().as_deref() != Some("tmpfs") {
+        return;
+    }
+    let Some(mut options) = mount.options().clone() else { return };
+    for option in &mut options {
+        if option.strip_prefix("size=").and_then(bytes).is_some_and(|size| size > most) {
+            *option = format!("size={most}");
+        }
+    }
+    mount.set_options(Some(options));
+}
+
+/// A size as mount options write it: a number of bytes, or with the suffix k, m or g.
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.chars().last()? {
+        'k' | 'K' => 10,
+        'm' | 'M' => 20,
+        'g' | 'G' => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    digits.parse::<u64>().ok()?.checked_shl(shift)
 }
 
 fn bind_mount(bind: &BindMount) -> Result<Mount, RuntimeError> {
@@ -246,6 +276,28 @@ mod tests {
         assert_eq!(resources.cpu().as_ref().unwrap().quota(), Some(100_000));
         let rlimits = spec.process().as_ref().unwrap().rlimits().clone().unwrap();
         assert!(rlimits.iter().any(|limit| limit.typ() == PosixRlimitType::RlimitCore && limit.hard() == 0));
+    }
+
+    #[test]
+    fn a_tmpfs_never_takes_more_than_its_share_of_memory() {
+        let size = |memory_bytes: u64| {
+            let limits = Limits { memory_bytes, ..limits() };
+            let adaptation = Adaptation {
+                id: "t",
+                home: &CgroupHome::V1,
+                ids: IdMap::Range { first: 7 },
+                limits: Some(&limits),
+                args: None,
+                env: &[],
+                mounts: &[],
+            };
+            let spec = adapt(bundle_spec("snippet"), &adaptation).unwrap();
+            let mounts = spec.mounts().clone().unwrap();
+            let tmp = mounts.iter().find(|mount| mount.destination() == Path::new("/tmp")).unwrap();
+            tmp.options().clone().unwrap().into_iter().find(|option| option.starts_with("size=")).unwrap()
+        };
+        assert_eq!(size(512 << 20), "size=64m");
+        assert_eq!(size(64 << 20), format!("size={}", 16 << 20));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use oci_spec::runtime::Spec;
 
@@ -32,6 +32,7 @@ impl Staging {
             unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| system("unshare of the mount namespace", errno))?;
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
                 .map_err(|errno| system("making mounts private", errno))?;
+            hide_unneeded_hierarchies()?;
             let options = "mode=0711,size=16m,nr_inodes=16384";
             mount(
                 Some("rlox"),
@@ -122,6 +123,47 @@ impl Staging {
     }
 }
 
+/// Controllers of cgroup v1 that carry a limit or a counter of ours, or that libcontainer insists on.
+const KEPT_CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "cpuacct", "devices"];
+
+/// Unmounts the other v1 hierarchies in our own namespace. libcontainer joins every hierarchy that it sees, and each
+/// join waits until all forks and exits in flight on the whole machine are through: beside a fork bomb of large
+/// processes, joining twelve instead of five was seen to take half a minute.
+fn hide_unneeded_hierarchies() -> Result<(), RuntimeError> {
+    let path = Path::new("/proc/self/mountinfo");
+    let mounts = rlox_host::read_bounded(path).map_err(RuntimeError::system("reading mountinfo"))?;
+    for mount_point in mounts.lines().filter_map(unneeded_hierarchy) {
+        umount2(Path::new(mount_point), MntFlags::MNT_DETACH)
+            .map_err(|errno| system(format!("hiding {mount_point}"), errno))?;
+    }
+    Ok(())
+}
+
+/// The mount point of a line of mountinfo that is a v1 hierarchy without a controller that is kept.
+fn unneeded_hierarchy(line: &str) -> Option<&str> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut file_system = file_system.split(' ');
+    let (kind, options) = (file_system.next()?, file_system.nth(1)?);
+    let kept = options.split(',').any(|option| KEPT_CONTROLLERS.contains(&option));
+    (kind == "cgroup" && !kept).then(|| mount.split(' ').nth(4)).flatten()
+}
+
 fn system(action: impl Into<String>, errno: nix::Error) -> RuntimeError {
     RuntimeError::System { action: action.into(), source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hierarchies_without_a_needed_controller_are_hidden() {
+        let line = |options: &str| format!("30 29 0:27 / /sys/fs/cgroup/x rw,relatime - cgroup cgroup rw,{options}");
+        assert_eq!(unneeded_hierarchy(&line("freezer")), Some("/sys/fs/cgroup/x"));
+        assert_eq!(unneeded_hierarchy(&line("xattr,name=systemd")), Some("/sys/fs/cgroup/x"));
+        assert_eq!(unneeded_hierarchy(&line("cpu,cpuacct")), None);
+        assert_eq!(unneeded_hierarchy(&line("memory")), None);
+        assert_eq!(unneeded_hierarchy("30 29 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"), None);
+        assert_eq!(unneeded_hierarchy("30 29 0:27 / / rw - ext4 /dev/vda rw"), None);
+    }
 }

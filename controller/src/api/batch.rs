@@ -77,7 +77,7 @@ pub(super) async fn batch(
             *slot = Some(entry);
         }
     }
-    let missing = || Entry::Problem { error: Problem::unprocessable("the job was lost"), reward: None };
+    let missing = || Entry::Problem { error: Problem::fault("the job was lost"), reward: None };
     let results: Vec<Entry> = results.into_iter().map(|entry| entry.unwrap_or_else(missing)).collect();
     let advantages = group_size.map(|size| advantages(&results, size)).transpose()?;
     Ok(Json(BatchResponse { results, advantages }))
@@ -92,7 +92,7 @@ fn advantages(results: &[Entry], size: usize) -> Result<Vec<f64>, Problem> {
         let computed = match known.len() {
             0 => Vec::new(),
             count => rlox_rl_ops::compute_batch_group_advantages(&known, count)
-                .map_err(|error| Problem::unprocessable(error.to_string()))?,
+                .map_err(|error| Problem::fault(error.to_string()))?,
         };
         let mut computed = computed.into_iter();
         all.extend(group.iter().map(|entry| entry.reward().and_then(|_| computed.next()).unwrap_or(0.0)));

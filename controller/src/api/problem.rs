@@ -51,7 +51,8 @@ impl Problem {
         Self { retry_after_secs: Some(1), ..busy }
     }
 
-    fn fault(detail: impl Into<String>) -> Self {
+    /// A failure of ours.
+    pub(crate) fn fault(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "urn:rlox:sandbox-fault", "the sandbox failed", detail)
     }
 }

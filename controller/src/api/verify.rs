@@ -76,7 +76,13 @@ impl VerifyRequest {
             let detail = format!("at most {MAX_TESTS} tests and {MAX_STDIO} stdio entries in one request");
             return Err(Problem::unprocessable(detail));
         }
-        let id = random_id().map_err(|error| Problem::unprocessable(error.to_string()))?;
+        if let Some(longest) = self.stdio.iter().map(|entry| entry.stdout.len() as u64).max()
+            && longest > granted.output_bytes
+        {
+            let detail = format!("an expected stdout has {longest} bytes and output_bytes is {}; raise it", granted.output_bytes);
+            return Err(Problem::unprocessable(detail));
+        }
+        let id = random_id().map_err(|error| Problem::fault(error.to_string()))?;
         let stdio =
             self.stdio.into_iter().map(|entry| StdioTest { stdin: entry.stdin, stdout: entry.stdout }).collect();
         Ok(Job { id, code: self.code, tests: self.tests, stdio, granted })

@@ -56,6 +56,9 @@ pub(super) struct PlanArgs {
     /// Wall-clock limit of one trial.
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     trial_wall_secs: u64,
+    /// Most that a trial may write to its directory.
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    trial_disk_mb: u64,
     /// A trial whose step does not end for this long is ended.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     stall_secs: u64,
@@ -78,6 +81,7 @@ impl PlanArgs {
         plan.limits.memory_mb = self.trial_memory_mb;
         plan.limits.wall_secs = self.trial_wall_secs;
         plan.limits.stall_secs = self.stall_secs;
+        plan.limits.disk_mb = self.trial_disk_mb;
         plan
     }
 }

@@ -89,6 +89,13 @@ impl Environment {
         Ok(path)
     }
 
+    /// A directory below the run directory that only its owner may search.
+    pub(crate) fn private_subdirectory(&self, name: &str) -> std::io::Result<PathBuf> {
+        let path = self.directory.join(name);
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(path)
+    }
+
     /// How the ids of one launcher's containers begin.
     pub(crate) fn slot_prefix(&self, slot: u16) -> String {
         format!("{}-{slot}-", self.owner)

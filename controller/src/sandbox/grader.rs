@@ -33,7 +33,6 @@ const MAX_REPORT: usize = 8 << 20;
 /// What the grader's fork is given.
 #[derive(Serialize)]
 struct GraderJob<'a> {
-    key: String,
     tests: &'a [String],
 }
 
@@ -89,12 +88,12 @@ impl Grader {
         report: BorrowedFd<'_>,
         limit: Duration,
     ) -> Result<(), SandboxError> {
-        let job = serde_json::to_vec(&GraderJob { key: hex(key), tests })
+        let job = serde_json::to_vec(&GraderJob { tests })
             .map_err(SandboxError::system("encoding a grader's job"))?;
         let job = sealed(c"rlox-tests", &job)?;
         let socket = self.socket()?;
         let descriptors = [channel.as_raw_fd(), report.as_raw_fd(), job.as_raw_fd()];
-        let text = limit.as_millis().to_string();
+        let text = format!("{} {}", limit.as_millis(), hex(key));
         sendmsg::<()>(
             socket.as_raw_fd(),
             &[IoSlice::new(text.as_bytes())],
@@ -184,7 +183,8 @@ fn limits(concurrency: u16) -> Limits {
     Limits {
         // Ten years: it lives as long as the service.
         wall_ms: 10 * 365 * 24 * 3600 * 1000,
-        memory_bytes: 4 << 30,
+        // A gibibyte for each fork, as the grader itself limits them, and one for their common parent.
+        memory_bytes: (u64::from(concurrency) + 1) << 30,
         pids: u64::from(concurrency) + 64,
         cpu_millis: 1000 * u64::from(concurrency),
         output_bytes: 0,

@@ -9,13 +9,16 @@ use nix::fcntl::{Flock, FlockArg};
 use rlox_report::TrialKey;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::plan::Plan;
 use crate::corpus::Pinned;
+use crate::job::hex;
 
 const MANIFEST: &str = "sweep.json";
 const LOCK: &str = ".lock";
 const SUMMARY: &str = "run_summary.json";
+const RECEIPTS: &str = ".recorded";
 /// Marks a summary that was written from outside the trainer.
 pub(crate) const RECORDER: &str = "rlox-controller";
 
@@ -83,6 +86,8 @@ impl Store {
         fs::create_dir_all(root).map_err(io_error("create", root))?;
         let lock = lock(root)?;
         let store = Self { root: root.to_owned(), _lock: lock };
+        let receipts = root.join(RECEIPTS);
+        fs::create_dir_all(&receipts).map_err(io_error("create", &receipts))?;
         if fresh {
             store.clear()?;
         }
@@ -140,15 +145,25 @@ impl Store {
 
     /// Whether the trial was recorded by a controller.
     pub(crate) fn finished(&self, key: TrialKey) -> bool {
-        is_recorded(&self.trial(key))
+        let Ok(pinned) = fs::read_to_string(self.receipt(key)) else { return false };
+        digest_of(&self.trial(key).join(SUMMARY)).is_some_and(|digest| digest == pinned.trim())
+    }
+
+    /// Where the summary's digest is kept: outside the trial's directory, in which its trainer may write anything.
+    fn receipt(&self, key: TrialKey) -> PathBuf {
+        self.root.join(RECEIPTS).join(key.to_string())
     }
 
     /// A new, empty directory for a trial; what an interrupted attempt left goes.
     pub(crate) fn begin(&self, key: TrialKey) -> Result<PathBuf, StoreError> {
         let path = self.trial(key);
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("clear", &path)(error)),
-            Ok(()) | Err(_) => {}
+        for (old, removed) in
+            [(self.receipt(key), fs::remove_file(self.receipt(key))), (path.clone(), fs::remove_dir_all(&path))]
+        {
+            match removed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("clear", &old)(error)),
+                Ok(()) | Err(_) => {}
+            }
         }
         fs::create_dir(&path).map_err(io_error("create", &path))?;
         Ok(path)
@@ -156,18 +171,26 @@ impl Store {
 
     /// Puts a trial's summary in place, whole or not at all.
     pub(crate) fn record(&self, key: TrialKey, summary: &Value) -> Result<(), StoreError> {
-        self.write(&self.trial(key).join(SUMMARY), summary)
+        let path = self.trial(key).join(SUMMARY);
+        self.write(&path, summary)?;
+        let digest = digest_of(&path).unwrap_or_default();
+        self.write_bytes(&self.receipt(key), digest.as_bytes())
     }
 
     fn write<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), StoreError> {
+        let mut text = serde_json::to_vec_pretty(value)
+            .map_err(|error| io_error("encode", path)(io::Error::other(error)))?;
+        text.push(b'\n');
+        self.write_bytes(path, &text)
+    }
+
+    fn write_bytes(&self, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         let directory = path.parent().unwrap_or(&self.root);
         let write = || -> io::Result<()> {
-            let mut text = serde_json::to_vec_pretty(value)?;
-            text.push(b'\n');
             let permissions = fs::Permissions::from_mode(0o644);
             // Never through a name that a trainer could have made a link of: a random one, then rename.
             let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(directory)?;
-            file.write_all(&text)?;
+            file.write_all(bytes)?;
             file.as_file().sync_all()?;
             file.persist(path)?;
             File::open(directory)?.sync_all()
@@ -176,15 +199,10 @@ impl Store {
     }
 }
 
-/// Whether a trial directory holds a summary that a controller wrote.
-pub(crate) fn is_recorded(trial: &Path) -> bool {
-    let path = trial.join(SUMMARY);
-    let regular = fs::symlink_metadata(&path).is_ok_and(|found| found.is_file() && found.len() < 1 << 20);
-    regular
-        && fs::read(&path)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
-            .is_some_and(|summary| summary.get("recorded_by").and_then(Value::as_str) == Some(RECORDER))
+/// The SHA-256 of a regular file of at most 1 MiB.
+fn digest_of(path: &Path) -> Option<String> {
+    let regular = fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() < 1 << 20);
+    regular.then(|| fs::read(path).ok()).flatten().map(|bytes| hex(&Sha256::digest(bytes)))
 }
 
 fn lock(root: &Path) -> Result<Flock<File>, StoreError> {
@@ -232,8 +250,9 @@ mod tests {
         store.begin(keys[0]).unwrap();
         store.record(keys[0], &serde_json::json!({ "recorded_by": RECORDER })).unwrap();
         let interrupted = store.begin(keys[1]).unwrap();
-        // What the trainer itself wrote does not count.
-        fs::write(interrupted.join(SUMMARY), r#"{"survived": true}"#).unwrap();
+        // What the trainer itself wrote does not count, whatever it claims.
+        let forged = format!(r#"{{"survived": true, "recorded_by": "{RECORDER}"}}"#);
+        fs::write(interrupted.join(SUMMARY), forged).unwrap();
         drop(store);
         let store = Store::open(directory.path(), &plan, &[], false).unwrap();
         assert!(store.finished(keys[0]));

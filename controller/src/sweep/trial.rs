@@ -4,14 +4,14 @@
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rlox_protocol::{BindMount, Command, DescriptorRole, Limits, Outcome, Reply, SandboxRequest, Stdio};
-use rlox_report::TrialKey;
+use rlox_report::{Condition, TrialKey};
 
 use super::plan::Plan;
 use super::record::{Seen, Stopped, summary};
@@ -27,7 +27,6 @@ const METRICS: &str = "metrics.jsonl";
 /// Made by the trainer right before its first step.
 const BEGAN: &str = ".began";
 const LOG: &str = "trainer.log";
-const LOG_BYTES: u64 = 64 << 20;
 const LOOK: Duration = Duration::from_millis(250);
 
 /// What every trial of a sweep shares.
@@ -74,7 +73,9 @@ fn system(action: impl Into<String>) -> impl FnOnce(io::Error) -> TrialError {
 impl Stage {
     /// Makes the shared directories: the socket's and a copy of the library.
     pub(super) fn prepare(environment: &Arc<Environment>) -> io::Result<Self> {
-        let socket = environment.subdirectory("run")?;
+        // Below a directory that only its owner may search: other users of the host must not reach the service.
+        let socket = environment.private_subdirectory("private")?.join("run");
+        std::fs::DirBuilder::new().mode(0o711).create(&socket)?;
         let library = environment.subdirectory("lib")?;
         let built = environment.home.runtime.with_file_name(LIBRARY);
         std::fs::copy(&built, library.join(LIBRARY)).map_err(|error| {
@@ -138,16 +139,17 @@ impl Stage {
         let mut args: Vec<String> = script.map(str::to_owned).to_vec();
         args.extend(plan.arguments(key, SOCKET, OUTPUT));
         let bundle = self.environment.home.bundle("trainer");
+        let mut mounts = vec![bind(directory, OUTPUT, true), bind(&self.library, "/opt/rlox/lib", false)];
+        if key.condition == Condition::Rlox {
+            // The baseline has no business with the service: code that took the trainer over would find it there.
+            mounts.push(bind(&self.socket, "/opt/rlox/run", false));
+        }
         Ok(SandboxRequest {
             id: self.environment.container_id(slot),
             bundle: bundle.map_err(|error| SandboxError::Fault { message: error.to_string() })?,
             args: Some(args),
             env: vec![format!("RLOX_RL_OPS_LIB=/opt/rlox/lib/{LIBRARY}")],
-            mounts: vec![
-                bind(directory, OUTPUT, true),
-                bind(&self.socket, "/opt/rlox/run", false),
-                bind(&self.library, "/opt/rlox/lib", false),
-            ],
+            mounts,
             limits: Limits {
                 wall_ms: plan.limits.wall_secs * 1000,
                 memory_bytes: plan.limits.memory_mb << 20,
@@ -155,7 +157,7 @@ impl Stage {
                 cpu_millis: 2000,
                 output_bytes: 0,
                 flood_bytes: u64::MAX,
-                file_bytes: LOG_BYTES,
+                file_bytes: plan.limits.disk_mb << 20,
                 open_files: 1024,
             },
             stdio: Stdio::Log,

@@ -1,0 +1,27 @@
+//! The service, the sweep and the command line from outside: real binaries, real containers, real signals.
+//!
+//! Hostile programs go only through `/verify`. What a host cannot give is skipped aloud, and fails where
+//! `RLOX_FORBID_SKIPS=1` is set.
+
+#[cfg(test)]
+mod cli;
+#[cfg(test)]
+mod contract;
+#[cfg(test)]
+mod corpus;
+#[cfg(test)]
+mod growth;
+#[cfg(test)]
+mod listeners;
+#[cfg(test)]
+mod load;
+#[cfg(test)]
+mod robustness;
+#[cfg(test)]
+mod shutdown;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod sweep;
+#[cfg(test)]
+mod verdicts;

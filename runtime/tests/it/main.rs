@@ -1,0 +1,17 @@
+//! The runtime from outside: the real `rlox-runtime run` with the real bundle `snippet`.
+//!
+//! Programs that misbehave run only inside those containers. What a host cannot give is skipped aloud, and fails
+//! where `RLOX_FORBID_SKIPS=1` is set.
+
+#[cfg(test)]
+mod exit_codes;
+#[cfg(test)]
+mod isolation;
+#[cfg(test)]
+mod leftovers;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod refusals;
+#[cfg(test)]
+mod support;
