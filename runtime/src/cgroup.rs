@@ -14,6 +14,8 @@ use rlox_protocol::CgroupCounters;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     memory: Option<i64>,
+    /// Swap beyond the memory limit is allowed.
+    swap: bool,
     pids: Option<i64>,
     /// Quota and period in microseconds.
     cpu: Option<(i64, u64)>,
@@ -24,9 +26,11 @@ impl Wanted {
     pub(crate) fn of(spec: &Spec) -> Self {
         let resources = spec.linux().as_ref().and_then(|linux| linux.resources().clone());
         let Some(resources) = resources else { return Self::default() };
+        let memory = resources.memory().as_ref();
         let cpu = resources.cpu().as_ref().and_then(|cpu| cpu.quota().zip(cpu.period()));
         Self {
-            memory: resources.memory().as_ref().and_then(|memory| memory.limit()).filter(|limit| *limit > 0),
+            memory: memory.and_then(|memory| memory.limit()).filter(|limit| *limit > 0),
+            swap: memory.is_none_or(|memory| memory.swap().is_none() || memory.swap() != memory.limit()),
             pids: resources.pids().as_ref().map(|pids| pids.limit()).filter(|limit| *limit > 0),
             cpu: cpu.filter(|(quota, _)| *quota > 0),
         }
@@ -67,6 +71,16 @@ impl ContainerCgroup {
         }
     }
 
+    /// Sets what libcontainer leaves out: on v2 it takes a swap limit of 0 for none at all.
+    pub(crate) fn complete(&self, wanted: &Wanted) -> Result<(), String> {
+        let file = self.directory("").join("memory.swap.max");
+        let without_swap = matches!(self.home, CgroupHome::V2 { .. }) && wanted.memory.is_some() && !wanted.swap;
+        if without_swap && file.exists() {
+            return rlox_host::write_file(&file, "0").map_err(|error| error.to_string());
+        }
+        Ok(())
+    }
+
     /// Checks that `pid` is in this cgroup and that each limit reads back as asked; says which one is not.
     pub(crate) fn verify(&self, pid: Pid, wanted: &Wanted) -> Result<(), String> {
         let membership = read_bounded(Path::new(&format!("/proc/{pid}/cgroup"))).map_err(|error| error.to_string())?;
@@ -80,7 +94,8 @@ impl ContainerCgroup {
                 }
             }
         }
-        let swap = wanted.memory.map(|_| "0".to_owned());
+        let swap = wanted.memory.filter(|_| !wanted.swap).map(|_| "0".to_owned());
+        let memory_and_swap = wanted.memory.filter(|_| !wanted.swap).map(|bytes| bytes.to_string());
         let checks = match &self.home {
             CgroupHome::V2 { .. } => vec![
                 ("", "memory.max", wanted.memory.map(|bytes| bytes.to_string()), true),
@@ -90,7 +105,7 @@ impl ContainerCgroup {
             ],
             CgroupHome::V1 => vec![
                 ("memory", "memory.limit_in_bytes", wanted.memory.map(|bytes| bytes.to_string()), true),
-                ("memory", "memory.memsw.limit_in_bytes", wanted.memory.map(|bytes| bytes.to_string()), false),
+                ("memory", "memory.memsw.limit_in_bytes", memory_and_swap, false),
                 ("pids", "pids.max", wanted.pids.map(|count| count.to_string()), true),
                 ("cpu", "cpu.cfs_quota_us", wanted.cpu.map(|(quota, _)| quota.to_string()), true),
             ],

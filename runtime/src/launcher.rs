@@ -139,7 +139,11 @@ impl Launcher {
         // Ours must go, or nobody would ever see the end of the program's side.
         drop(given.preserve);
         let mut created = created?;
-        let checked = created.verify(spec).and_then(|()| cgroup.verify(created.pid, &Wanted::of(spec)));
+        let wanted = Wanted::of(spec);
+        let checked = created
+            .verify(spec)
+            .and_then(|()| cgroup.complete(&wanted))
+            .and_then(|()| cgroup.verify(created.pid, &wanted));
         if let Err(reason) = checked {
             created.abandon();
             return Err(RuntimeError::Verify { id: request.id.clone(), reason });

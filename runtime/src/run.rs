@@ -93,7 +93,11 @@ impl Run {
     ) -> Result<i32, RuntimeError> {
         let interrupt = interrupt::descriptor().map_err(RuntimeError::system("catching signals"))?;
         let mut created = Created::create(id, bundle, &staging.state(), Streams::default(), 0)?;
-        let checked = created.verify(spec).and_then(|()| cgroup.verify(created.pid, &Wanted::of(spec)));
+        let wanted = Wanted::of(spec);
+        let checked = created
+            .verify(spec)
+            .and_then(|()| cgroup.complete(&wanted))
+            .and_then(|()| cgroup.verify(created.pid, &wanted));
         if let Err(reason) = checked {
             created.abandon();
             return Err(RuntimeError::Verify { id: id.to_owned(), reason });

@@ -26,7 +26,10 @@ use crate::judge::Report;
 
 /// The grader's launcher number.
 const SLOT: u16 = 0;
-const START_PATIENCE: Duration = Duration::from_secs(20);
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts to start it: grows while it fails.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Beyond this a job does not fit the grader's own limit either.
 const MAX_REPORT: usize = 8 << 20;
 
@@ -55,6 +58,8 @@ struct Shared {
     socket: Mutex<Option<Arc<OwnedFd>>>,
     changed: Condvar,
     stopping: AtomicBool,
+    /// Why it is not there.
+    failure: Mutex<Option<String>>,
 }
 
 impl Shared {
@@ -67,8 +72,12 @@ impl Shared {
 impl Grader {
     /// Starts the grader and the thread that keeps it alive.
     pub(crate) fn start(environment: &Arc<Environment>, concurrency: u16) -> Result<Self, SandboxError> {
-        let shared =
-            Arc::new(Shared { socket: Mutex::new(None), changed: Condvar::new(), stopping: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            socket: Mutex::new(None),
+            changed: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        });
         let thread = {
             let (environment, shared) = (Arc::clone(environment), Arc::clone(&shared));
             std::thread::Builder::new()
@@ -112,7 +121,11 @@ impl Grader {
             .changed
             .wait_timeout_while(guard, START_PATIENCE, |socket| socket.is_none())
             .unwrap_or_else(PoisonError::into_inner);
-        guard.clone().ok_or_else(|| SandboxError::Grader { reason: "it does not start".into() })
+        guard.clone().ok_or_else(|| {
+            let failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let failure = failure.unwrap_or_else(|| "no reason is known".into());
+            SandboxError::Grader { reason: format!("it does not start: {failure}") }
+        })
     }
 }
 
@@ -129,16 +142,22 @@ impl Drop for Grader {
 }
 
 fn keep_alive(environment: &Arc<Environment>, shared: &Shared, concurrency: u16) {
-    while !shared.stopping.load(Ordering::SeqCst) {
-        if let Err(error) = live_once(environment, shared, concurrency)
-            && !shared.stopping.load(Ordering::SeqCst)
-        {
-            tracing::error!(%error, "the grader failed and is started again");
-        }
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let begun = Instant::now();
+        let result = live_once(environment, shared, concurrency);
         shared.set(None);
-        if !shared.stopping.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(200));
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
         }
+        if let Err(error) = result {
+            tracing::error!(%error, "the grader failed and is started again");
+            *shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        }
+        pause = if begun.elapsed() > LONGEST_PAUSE { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+        let woken = shared.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        // Wakes early when the service stops.
+        drop(shared.changed.wait_timeout_while(woken, pause, |_| !shared.stopping.load(Ordering::SeqCst)));
     }
 }
 
