@@ -23,8 +23,7 @@ import sys
 import time
 
 sys.path.insert(0, "/opt/rlox")
-import codec  # noqa: E402
-import stand_in  # noqa: E402
+import stand_in
 
 JOBS = 3
 MESSAGE_LIMIT = 300
@@ -51,7 +50,7 @@ def free_names(statements):
             tables.extend(table.get_children())
             top = table.get_type() == "module"
             for symbol in table.get_symbols():
-                if symbol.is_global() and symbol.is_referenced() or top and symbol.is_referenced():
+                if symbol.is_referenced() and (top or symbol.is_global()):
                     free.add(symbol.get_name())
                 if top and (symbol.is_assigned() or symbol.is_imported()):
                     bound.add(symbol.get_name())

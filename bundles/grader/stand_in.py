@@ -23,7 +23,9 @@ LIBRARY = {
     "datetime": frozenset(("date", "datetime", "time", "timedelta")),
     "decimal": frozenset(("Decimal",)),
     "fractions": frozenset(("Fraction",)),
-    "math": frozenset(("ceil", "floor", "fsum", "gcd", "hypot", "isclose", "isinf", "isnan", "log", "sqrt", "trunc")),
+    "math": frozenset(
+        ("ceil", "floor", "fsum", "gcd", "hypot", "isclose", "isinf", "isnan", "log", "sqrt", "trunc")
+    ),
 }
 
 

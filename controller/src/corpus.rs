@@ -60,8 +60,9 @@ pub(crate) fn check(directory: &Path) -> Result<Vec<Pinned>, CorpusError> {
     let malformed = |reason: String| CorpusError::Sums { path: sums.clone(), reason };
     let mut verified = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let (pinned, name) =
-            line.split_once("  ").ok_or_else(|| malformed(format!("not DIGEST, two spaces, NAME: {line:?}")))?;
+        let (pinned, name) = line
+            .split_once("  ")
+            .ok_or_else(|| malformed(format!("not DIGEST, two spaces, NAME: {line:?}")))?;
         if name.contains('/') {
             return Err(malformed(format!("{name:?} is not in this directory")));
         }

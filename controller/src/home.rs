@@ -52,7 +52,8 @@ impl Home {
         let runtime = std::env::var_os("RLOX_RUNTIME").map_or(beside, PathBuf::from);
         // Test programs sit one directory below the binaries.
         let below = program.ancestors().nth(2).map(|path| path.join("rlox-runtime"));
-        let runtime = if runtime.is_file() { runtime } else { below.filter(|path| path.is_file()).unwrap_or(runtime) };
+        let runtime =
+            if runtime.is_file() { runtime } else { below.filter(|path| path.is_file()).unwrap_or(runtime) };
         if !runtime.is_file() {
             return Err(HomeError::NoRuntime { path: runtime });
         }

@@ -123,10 +123,11 @@ pub(crate) fn tests(outcome: &Outcome, report: &Report, wanted: usize) -> Judged
         .collect();
     let all = results.len() == wanted && wanted > 0 && results.iter().all(|test| test.passed);
     let proven = report.loaded && report.complete && report.ended.is_none();
-    let tampering = report.ended.iter().filter(|reason| reason.starts_with("protocol")).map(|reason| Tampering {
-        kind: "protocol_violation",
-        detail: reason.clone(),
-    });
+    let tampering = report
+        .ended
+        .iter()
+        .filter(|reason| reason.starts_with("protocol"))
+        .map(|reason| Tampering { kind: "protocol_violation", detail: reason.clone() });
     let verdict = if all && proven {
         Verdict::Passed
     } else if proven {
@@ -184,13 +185,14 @@ pub(crate) fn stdio(runs: &[(Outcome, &str)]) -> Judged {
                 | Ending::OutputFlood
                 | Ending::Cancelled => Verdict::Error,
             });
-            let message = match verdict {
-                Verdict::Passed => None,
-                Verdict::Failed if outcome.stdout.truncated() => {
-                    Some("output is longer than output_bytes and was cut".to_owned())
-                }
-                Verdict::Failed => Some("output differs".to_owned()),
-                other => Some(format!("{} ({})", other.word(), exit_status(outcome))),
+            let message = if verdict == Verdict::Passed {
+                None
+            } else if verdict != Verdict::Failed {
+                Some(format!("{} ({})", verdict.word(), exit_status(outcome)))
+            } else if outcome.stdout.truncated() {
+                Some("output is longer than output_bytes and was cut".to_owned())
+            } else {
+                Some("output differs".to_owned())
             };
             (verdict, TestResult { index, passed: verdict == Verdict::Passed, message })
         })
@@ -212,9 +214,11 @@ pub(crate) fn stdio(runs: &[(Outcome, &str)]) -> Judged {
 pub(crate) fn run_only(outcome: &Outcome) -> Judged {
     let verdict = from_outside(outcome).unwrap_or(match outcome.ending {
         Ending::Exited(0) => Verdict::Completed,
-        Ending::Exited(_) | Ending::Signaled(_) | Ending::Deadline | Ending::OutputFlood | Ending::Cancelled => {
-            Verdict::Error
-        }
+        Ending::Exited(_)
+        | Ending::Signaled(_)
+        | Ending::Deadline
+        | Ending::OutputFlood
+        | Ending::Cancelled => Verdict::Error,
     });
     Judged {
         verdict,
@@ -245,7 +249,8 @@ pub(crate) fn both(first: Judged, second: Judged) -> Judged {
 /// Equal but for white space at the ends of lines and of the output.
 fn same_output(got: &[u8], expected: &str) -> bool {
     let Ok(got) = std::str::from_utf8(got) else { return false };
-    let lines = |text: &str| text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    let lines =
+        |text: &str| text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
     lines(got) == lines(expected)
 }
 
@@ -314,13 +319,17 @@ mod tests_of_rules {
     #[test]
     fn without_a_report_nothing_is_rewarded_and_an_outside_end_decides() {
         let judged = without_report(&outcome(Ending::Deadline, 0), 2, "no report").unwrap();
-        assert_eq!((judged.verdict, judged.reward, judged.authenticated), (Verdict::Timeout, Some(0.0), false));
+        assert_eq!(
+            (judged.verdict, judged.reward, judged.authenticated),
+            (Verdict::Timeout, Some(0.0), false)
+        );
         assert!(without_report(&outcome(Ending::Exited(0), 0), 2, "no report").is_none());
     }
 
     #[test]
     fn a_protocol_violation_is_reported_as_tampering() {
-        let broken = Report { complete: false, ended: Some("protocol: unknown tag".into()), ..report(&[false]) };
+        let broken =
+            Report { complete: false, ended: Some("protocol: unknown tag".into()), ..report(&[false]) };
         let judged = tests(&outcome(Ending::Exited(0), 0), &broken, 1);
         assert_eq!((judged.reward, judged.tampering.len()), (Some(0.0), 1));
     }

@@ -102,7 +102,11 @@ impl Metrics {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of one verification, never negative")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "seconds of one verification, never negative"
+)]
 fn micros(seconds: f64) -> u64 {
     (seconds.max(0.0) * 1e6) as u64
 }

@@ -15,7 +15,9 @@ use crate::service::Service;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     /// A public address without a token.
-    #[error("{address} is reachable from other machines; set a bearer token with --token-file, or listen on 127.0.0.1")]
+    #[error(
+        "{address} is reachable from other machines; set a bearer token with --token-file, or listen on 127.0.0.1"
+    )]
     NoToken {
         /// The address asked for.
         address: SocketAddr,

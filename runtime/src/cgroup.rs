@@ -53,7 +53,9 @@ impl ContainerCgroup {
         let relative = self.path.strip_prefix("/").unwrap_or(&self.path);
         match self.home {
             CgroupHome::V2 { .. } => Path::new(CGROUP_ROOT).join(relative),
-            CgroupHome::V1 | CgroupHome::None { .. } => Path::new(CGROUP_ROOT).join(controller).join(relative),
+            CgroupHome::V1 | CgroupHome::None { .. } => {
+                Path::new(CGROUP_ROOT).join(controller).join(relative)
+            }
         }
     }
 
@@ -64,7 +66,11 @@ impl ContainerCgroup {
             CgroupHome::V1 => std::fs::read_dir(CGROUP_ROOT)
                 .map(|entries| {
                     let relative = self.path.strip_prefix("/").unwrap_or(&self.path).to_owned();
-                    entries.flatten().map(|entry| entry.path().join(&relative)).filter(|path| path.exists()).collect()
+                    entries
+                        .flatten()
+                        .map(|entry| entry.path().join(&relative))
+                        .filter(|path| path.exists())
+                        .collect()
                 })
                 .unwrap_or_default(),
             CgroupHome::None { .. } => Vec::new(),
@@ -74,7 +80,8 @@ impl ContainerCgroup {
     /// Sets what libcontainer leaves out: on v2 it takes a swap limit of 0 for none at all.
     pub(crate) fn complete(&self, wanted: &Wanted) -> Result<(), String> {
         let file = self.directory("").join("memory.swap.max");
-        let without_swap = matches!(self.home, CgroupHome::V2 { .. }) && wanted.memory.is_some() && !wanted.swap;
+        let without_swap =
+            matches!(self.home, CgroupHome::V2 { .. }) && wanted.memory.is_some() && !wanted.swap;
         if without_swap && file.exists() {
             return rlox_host::write_file(&file, "0").map_err(|error| error.to_string());
         }
@@ -83,7 +90,8 @@ impl ContainerCgroup {
 
     /// Checks that `pid` is in this cgroup and that each limit reads back as asked; says which one is not.
     pub(crate) fn verify(&self, pid: Pid, wanted: &Wanted) -> Result<(), String> {
-        let membership = read_bounded(Path::new(&format!("/proc/{pid}/cgroup"))).map_err(|error| error.to_string())?;
+        let membership =
+            read_bounded(Path::new(&format!("/proc/{pid}/cgroup"))).map_err(|error| error.to_string())?;
         let path = self.path.to_string_lossy();
         match &self.home {
             CgroupHome::None { .. } => return Ok(()),
@@ -216,7 +224,9 @@ fn check_membership(membership: &str, controller: &str, wanted: &str) -> Result<
         .find(|(controllers, _)| controllers.split(',').any(|each| each == controller));
     match line {
         Some((_, path)) if path == wanted => Ok(()),
-        Some((_, path)) => Err(format!("cgroup membership {controller:?}: the process is in {path}, wanted {wanted}")),
+        Some((_, path)) => {
+            Err(format!("cgroup membership {controller:?}: the process is in {path}, wanted {wanted}"))
+        }
         None => Err(format!("cgroup membership {controller:?}: no such hierarchy for the process")),
     }
 }

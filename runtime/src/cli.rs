@@ -12,11 +12,16 @@ use crate::run::Run;
 
 /// Runs one program in a fresh, limited, unprivileged container.
 #[derive(Debug, Parser)]
-#[command(name = "rlox-runtime", version, about, after_help = "First steps:\n  \
+#[command(
+    name = "rlox-runtime",
+    version,
+    about,
+    after_help = "First steps:\n  \
     rlox-runtime bundle prepare bundles/snippet\n  \
     echo 'print(6 * 7)' | rlox-runtime run bundles/snippet\n\n\
     Exit codes of run: the program's own, 128+N for signal N; of the runtime itself: 64 usage, 65 bad bundle, \
-    69 this host cannot contain the program, 70 internal failure.")]
+    69 this host cannot contain the program, 70 internal failure."
+)]
 pub struct Cli {
     /// What to write to standard error: error, warn, info, debug or trace.
     #[arg(long, global = true, default_value = "warn", env = "RLOX_LOG")]
@@ -172,7 +177,10 @@ mod tests {
             Commands::Bundle { .. } | Commands::Launcher(_) => unreachable!(),
         };
         let short = parse(&["rlox-runtime", "run", "bundles/snippet", "--", "/bin/true"]);
-        assert_eq!((short.bundle.to_str(), short.id, short.args), (Some("bundles/snippet"), None, vec!["/bin/true".into()]));
+        assert_eq!(
+            (short.bundle.to_str(), short.id, short.args),
+            (Some("bundles/snippet"), None, vec!["/bin/true".into()])
+        );
         let oci = parse(&["rlox-runtime", "run", "--bundle", "b", "my-id"]);
         assert_eq!((oci.bundle.to_str(), oci.id.as_deref()), (Some("b"), Some("my-id")));
     }

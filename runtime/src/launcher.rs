@@ -47,8 +47,10 @@ pub fn serve(options: Options) -> Result<(), RuntimeError> {
     let numbers = ReservedNumbers::take(RESERVED).map_err(RuntimeError::system("reserving descriptors"))?;
     let control = numbers.adopt(0).map_err(RuntimeError::system("taking the control socket"))?;
     let null = std::fs::File::open("/dev/null").map_err(RuntimeError::system("opening /dev/null"))?;
-    nix::unistd::dup2(null.as_raw_fd(), 0)
-        .map_err(|errno| RuntimeError::System { action: "clearing descriptor 0".into(), source: errno.into() })?;
+    nix::unistd::dup2(null.as_raw_fd(), 0).map_err(|errno| RuntimeError::System {
+        action: "clearing descriptor 0".into(),
+        source: errno.into(),
+    })?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let staging = Staging::prepare(&options.directory)?;
     let mut launcher = Launcher { options, control, numbers, staging };
@@ -242,9 +244,8 @@ fn streams(
     stdin: Option<OwnedFd>,
     log: Option<OwnedFd>,
 ) -> Result<(Capture, Capture, Streams), RuntimeError> {
-    let piped = || {
-        Capture::pipe(request.limits.output_bytes).map_err(RuntimeError::system("making an output pipe"))
-    };
+    let piped =
+        || Capture::pipe(request.limits.output_bytes).map_err(RuntimeError::system("making an output pipe"));
     let null = || {
         std::fs::File::open("/dev/null").map(OwnedFd::from).map_err(RuntimeError::system("opening /dev/null"))
     };
@@ -255,11 +256,14 @@ fn streams(
             Ok((stdout, stderr, Streams { stdin, stdout: Some(out), stderr: Some(err) }))
         }
         Stdio::Log => {
-            let log = log.ok_or_else(|| RuntimeError::Request { reason: "no descriptor with role log".into() })?;
+            let log =
+                log.ok_or_else(|| RuntimeError::Request { reason: "no descriptor with role log".into() })?;
             let copy = clone(log.as_fd())?;
             Ok((Capture::none(), Capture::none(), Streams { stdin, stdout: Some(log), stderr: Some(copy) }))
         }
-        Stdio::Inherit => Ok((Capture::none(), Capture::none(), Streams { stdin, stdout: None, stderr: None })),
+        Stdio::Inherit => {
+            Ok((Capture::none(), Capture::none(), Streams { stdin, stdout: None, stderr: None }))
+        }
     }
 }
 
@@ -276,7 +280,8 @@ pub(crate) fn check_id(id: &str) -> Result<(), RuntimeError> {
     if valid {
         return Ok(());
     }
-    let reason = format!("container id {id:?}: use 1 to 128 letters, digits, '-', '_', '.', not starting with '.'");
+    let reason =
+        format!("container id {id:?}: use 1 to 128 letters, digits, '-', '_', '.', not starting with '.'");
     Err(RuntimeError::Request { reason })
 }
 

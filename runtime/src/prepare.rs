@@ -20,8 +20,8 @@ use crate::spec::is_bind;
 const LAYOUT: u32 = 4;
 const STAMP: &str = "opt/rlox/prepared";
 const TOOLS: [&str; 22] = [
-    "sh", "env", "echo", "cat", "ls", "true", "false", "sleep", "sort", "head", "tail", "wc", "seq", "date", "cp",
-    "mv", "rm", "mkdir", "touch", "tr", "cut", "grep",
+    "sh", "env", "echo", "cat", "ls", "true", "false", "sleep", "sort", "head", "tail", "wc", "seq", "date",
+    "cp", "mv", "rm", "mkdir", "touch", "tr", "cut", "grep",
 ];
 /// Shared libraries that wheels expect from the host.
 const WHEEL_LIBRARIES: [&str; 8] = [
@@ -74,7 +74,8 @@ pub(crate) fn prepare(bundle: &Path, python: Option<&Path>) -> Result<bool, Runt
         }
         let mut directories: BTreeSet<PathBuf> =
             annotation(DIRECTORIES).iter().flat_map(|list| list.split(':')).map(PathBuf::from).collect();
-        directories.extend(spec.mounts().iter().flatten().filter(|m| is_bind(m)).map(|m| m.destination().clone()));
+        directories
+            .extend(spec.mounts().iter().flatten().filter(|m| is_bind(m)).map(|m| m.destination().clone()));
         for directory in directories {
             make_directory(&inside(&fresh, &directory))?;
         }
@@ -105,7 +106,8 @@ fn remove(path: &Path) -> std::io::Result<()> {
 fn key(interpreter: &Interpreter, programs: &[PathBuf], spec: &Spec) -> Result<String, String> {
     let mut source = String::new();
     for path in programs {
-        source += &fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        source +=
+            &fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     }
     let mounts: Vec<_> = spec.mounts().iter().flatten().map(|mount| mount.destination().clone()).collect();
     Ok(format!(
@@ -143,7 +145,8 @@ fn ask(python: &Path) -> Result<Interpreter, String> {
                     print(sys.version.split()[0])\n\
                     print(sysconfig.get_path('stdlib', vars={'base': sys.base_prefix, 'installed_base': sys.base_prefix}))\n\
                     print(sysconfig.get_path('platstdlib', vars={'platbase': sys.base_exec_prefix, 'installed_platbase': sys.base_exec_prefix}))\n";
-    let output = Command::new(python).args(["-I", "-c", question]).output().map_err(|error| error.to_string())?;
+    let output =
+        Command::new(python).args(["-I", "-c", question]).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         return Err(text.lines().last().unwrap_or("it failed").to_owned());
@@ -185,7 +188,9 @@ fn link(target: &str, path: &Path) -> Result<(), String> {
 }
 
 fn skeleton(root: &Path) -> Result<(), String> {
-    for directory in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "proc", "dev", "tmp", "opt/rlox", "run"] {
+    for directory in
+        ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "proc", "dev", "tmp", "opt/rlox", "run"]
+    {
         make_directory(&root.join(directory))?;
     }
     for name in ["bin", "sbin", "lib", "lib64"] {
@@ -219,7 +224,8 @@ fn copy_tools(root: &Path) -> Result<(), String> {
     for name in TOOLS {
         let found = ["/usr/bin", "/bin"].iter().map(|d| Path::new(d).join(name)).find(|path| path.exists());
         let Some(found) = found else { continue };
-        let real = fs::canonicalize(&found).map_err(|error| format!("cannot resolve {}: {error}", found.display()))?;
+        let real = fs::canonicalize(&found)
+            .map_err(|error| format!("cannot resolve {}: {error}", found.display()))?;
         copy_file(&real, &root.join("usr/bin").join(name))?;
         binaries.push(real);
     }
@@ -288,7 +294,8 @@ fn wheel_libraries() -> Vec<PathBuf> {
 
 /// Copies what the dynamic loader would load for these binaries. They are the host's own, so asking `ldd` is safe.
 fn copy_shared_libraries(root: &Path, binaries: &[PathBuf]) -> Result<(), String> {
-    let output = Command::new("ldd").args(binaries).output().map_err(|error| format!("cannot run ldd: {error}"))?;
+    let output =
+        Command::new("ldd").args(binaries).output().map_err(|error| format!("cannot run ldd: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut wanted: BTreeSet<PathBuf> = text
         .lines()
@@ -299,9 +306,17 @@ fn copy_shared_libraries(root: &Path, binaries: &[PathBuf]) -> Result<(), String
         .filter(|path| path.starts_with('/') && path.contains(".so") && !path.ends_with(':'))
         .map(PathBuf::from)
         .collect();
-    wanted.extend(binaries.iter().filter(|path| path.to_string_lossy().contains("/lib")).filter(|path| {
-        path.file_name().is_some_and(|name| WHEEL_LIBRARIES.iter().any(|wheel| name.to_string_lossy().starts_with(wheel)))
-    }).cloned());
+    wanted.extend(
+        binaries
+            .iter()
+            .filter(|path| path.to_string_lossy().contains("/lib"))
+            .filter(|path| {
+                path.file_name().is_some_and(|name| {
+                    WHEEL_LIBRARIES.iter().any(|wheel| name.to_string_lossy().starts_with(wheel))
+                })
+            })
+            .cloned(),
+    );
     for library in wanted {
         let target = inside(root, &library);
         if !target.exists() {

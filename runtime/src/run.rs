@@ -65,8 +65,15 @@ impl Run {
             reason: format!("cannot load config.json: {error}"),
         })?;
         let args = (!self.args.is_empty()).then_some(self.args.as_slice());
-        let adaptation =
-            Adaptation { id, home, ids: IdMap::for_slot(FOREGROUND_SLOT), limits: None, args, env: &[], mounts: &[] };
+        let adaptation = Adaptation {
+            id,
+            home,
+            ids: IdMap::for_slot(FOREGROUND_SLOT),
+            limits: None,
+            args,
+            env: &[],
+            mounts: &[],
+        };
         let spec = adapt(absolute(spec, &bundle), &adaptation)?;
         require_root_file_system(&spec, &bundle)?;
         let mut staging = Staging::prepare(directory)?;
@@ -78,7 +85,10 @@ impl Run {
         staging.remove_bundle(id);
         let code = result?;
         if counters.oom_kill > 0 {
-            tracing::warn!(oom_kill = counters.oom_kill, "the kernel killed processes of the container for memory");
+            tracing::warn!(
+                oom_kill = counters.oom_kill,
+                "the kernel killed processes of the container for memory"
+            );
         }
         Ok(code)
     }
@@ -109,14 +119,13 @@ impl Run {
         let limits = self.timeout_secs.map(deadline_only);
         let (mut stdout, mut stderr) = (Capture::none(), Capture::none());
         let begun = Instant::now();
-        let mut watching =
-            Watch {
-                control: None,
-                interrupt: Some(interrupt.as_fd()),
-                stdout: &mut stdout,
-                stderr: &mut stderr,
-                limits: limits.as_ref(),
-            };
+        let mut watching = Watch {
+            control: None,
+            interrupt: Some(interrupt.as_fd()),
+            stdout: &mut stdout,
+            stderr: &mut stderr,
+            limits: limits.as_ref(),
+        };
         let watched = match watch(&created, &mut watching) {
             Ok(watched) => watched,
             Err(error) => {
@@ -137,7 +146,11 @@ impl Run {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the command line admits 0.001 to 1e6")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the command line admits 0.001 to 1e6"
+)]
 fn deadline_only(secs: f64) -> Limits {
     Limits {
         wall_ms: (secs * 1000.0) as u64,

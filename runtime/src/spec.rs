@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::{
     Linux, LinuxCpuBuilder, LinuxIdMapping, LinuxIdMappingBuilder, LinuxMemoryBuilder, LinuxNamespaceType,
-    LinuxPidsBuilder, LinuxResources, Mount, MountBuilder, PosixRlimit, PosixRlimitBuilder, PosixRlimitType, Process,
-    Spec, UserBuilder,
+    LinuxPidsBuilder, LinuxResources, Mount, MountBuilder, PosixRlimit, PosixRlimitBuilder, PosixRlimitType,
+    Process, Spec, UserBuilder,
 };
 use rlox_host::{CgroupHome, HOST_ID_BASE, IDS_PER_SLOT};
 use rlox_protocol::{BindMount, Limits};
@@ -141,7 +141,10 @@ fn resources(linux: &Linux, limits: &Limits) -> Result<LinuxResources, RuntimeEr
     resources
         .set_memory(Some(LinuxMemoryBuilder::default().limit(memory).swap(memory).build().map_err(invalid)?))
         .set_pids(Some(
-            LinuxPidsBuilder::default().limit(i64::try_from(limits.pids).map_err(invalid)?).build().map_err(invalid)?,
+            LinuxPidsBuilder::default()
+                .limit(i64::try_from(limits.pids).map_err(invalid)?)
+                .build()
+                .map_err(invalid)?,
         ))
         .set_cpu(Some(
             LinuxCpuBuilder::default().quota(quota).period(CPU_PERIOD_US).build().map_err(invalid)?,

@@ -29,7 +29,8 @@ impl Staging {
     pub(crate) fn prepare(directory: &Path) -> Result<Self, RuntimeError> {
         let private = nix::unistd::geteuid().is_root();
         if private {
-            unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| system("unshare of the mount namespace", errno))?;
+            unshare(CloneFlags::CLONE_NEWNS)
+                .map_err(|errno| system("unshare of the mount namespace", errno))?;
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
                 .map_err(|errno| system("making mounts private", errno))?;
             hide_unneeded_hierarchies()?;
@@ -64,9 +65,11 @@ impl Staging {
     pub(crate) fn write_bundle(&mut self, id: &str, spec: Spec) -> Result<PathBuf, RuntimeError> {
         let spec = self.stage_sources(spec)?;
         let directory = self.root.join("bundle").join(id);
-        fs::create_dir(&directory).map_err(RuntimeError::system(format!("creating {}", directory.display())))?;
+        fs::create_dir(&directory)
+            .map_err(RuntimeError::system(format!("creating {}", directory.display())))?;
         let file = directory.join("config.json");
-        let text = serde_json::to_vec(&spec).map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
+        let text =
+            serde_json::to_vec(&spec).map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
         fs::write(&file, text).map_err(RuntimeError::system(format!("writing {}", file.display())))?;
         Ok(directory)
     }
@@ -77,7 +80,9 @@ impl Staging {
             match fs::remove_dir_all(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => tracing::error!(path = %path.display(), %error, "cannot remove container state"),
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "cannot remove container state")
+                }
             }
         }
     }
@@ -158,7 +163,8 @@ mod tests {
 
     #[test]
     fn only_hierarchies_without_a_needed_controller_are_hidden() {
-        let line = |options: &str| format!("30 29 0:27 / /sys/fs/cgroup/x rw,relatime - cgroup cgroup rw,{options}");
+        let line =
+            |options: &str| format!("30 29 0:27 / /sys/fs/cgroup/x rw,relatime - cgroup cgroup rw,{options}");
         assert_eq!(unneeded_hierarchy(&line("freezer")), Some("/sys/fs/cgroup/x"));
         assert_eq!(unneeded_hierarchy(&line("xattr,name=systemd")), Some("/sys/fs/cgroup/x"));
         assert_eq!(unneeded_hierarchy(&line("cpu,cpuacct")), None);

@@ -78,7 +78,8 @@ impl State {
                 Ok(())
             }
             Ok((Command::Kill, _)) => self.kill(created, Ending::Cancelled),
-            Ok((Command::Run(_), _)) | Err(WireError::Closed | WireError::Decode(_) | WireError::TooLarge { .. }) => {
+            Ok((Command::Run(_), _))
+            | Err(WireError::Closed | WireError::Decode(_) | WireError::TooLarge { .. }) => {
                 self.orphaned = true;
                 self.kill(created, Ending::Cancelled)
             }

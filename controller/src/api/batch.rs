@@ -50,7 +50,10 @@ pub(super) async fn batch(
 ) -> Result<Json<BatchResponse>, Problem> {
     let Json(BatchRequest { requests, group_size }) = body?;
     if requests.len() > MAX_REQUESTS {
-        return Err(Problem::unprocessable(format!("{} requests; at most {MAX_REQUESTS} in one batch", requests.len())));
+        return Err(Problem::unprocessable(format!(
+            "{} requests; at most {MAX_REQUESTS} in one batch",
+            requests.len()
+        )));
     }
     if group_size.is_some_and(|size| size == 0 || requests.len() % size != 0) {
         let detail = format!("group_size has to divide the number of requests, {}", requests.len());
@@ -58,8 +61,10 @@ pub(super) async fn batch(
     }
     let _permit = api.batches.try_acquire().map_err(|_| Problem::busy("too many batches at once"))?;
     // All are checked before any runs: a batch with a malformed entry costs nothing.
-    let jobs: Vec<_> =
-        requests.into_iter().map(|request| request.into_job(&api.service.config.ceilings)).collect::<Result<_, _>>()?;
+    let jobs: Vec<_> = requests
+        .into_iter()
+        .map(|request| request.into_job(&api.service.config.ceilings))
+        .collect::<Result<_, _>>()?;
     let count = jobs.len();
     let mut tasks = JoinSet::new();
     for (index, job) in jobs.into_iter().enumerate() {

@@ -35,7 +35,8 @@ pub(super) async fn health(State(api): State<Api>) -> (StatusCode, Json<Health>)
     let state = api.service.pool.state();
     let isolation = api.service.environment.isolation.clone();
     // The operator's explicit choice to run with less is named, and is no failure.
-    let contained = isolation.complete() || api.service.config.allow_missing_cgroup && isolation.tier != "none";
+    let contained =
+        isolation.complete() || api.service.config.allow_missing_cgroup && isolation.tier != "none";
     let (code, status) = match contained {
         true => (StatusCode::OK, "ok"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not contained"),

@@ -23,7 +23,14 @@ pub(crate) struct Problem {
 
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self { kind, title, status: status.as_u16(), detail: detail.into(), reward: None, retry_after_secs: None }
+        Self {
+            kind,
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            reward: None,
+            retry_after_secs: None,
+        }
     }
 
     /// A request whose content cannot be served as asked.
@@ -37,7 +44,8 @@ impl Problem {
     }
 
     pub(super) fn not_found(path: &str) -> Self {
-        let detail = format!("no {path} here; see GET /health, GET /metrics, POST /verify, POST /verify/batch");
+        let detail =
+            format!("no {path} here; see GET /health, GET /metrics, POST /verify, POST /verify/batch");
         Self::new(StatusCode::NOT_FOUND, "urn:rlox:not-found", "not found", detail)
     }
 
@@ -47,7 +55,8 @@ impl Problem {
     }
 
     pub(super) fn busy(detail: impl Into<String>) -> Self {
-        let busy = Self::new(StatusCode::TOO_MANY_REQUESTS, "urn:rlox:queue-full", "the queue is full", detail);
+        let busy =
+            Self::new(StatusCode::TOO_MANY_REQUESTS, "urn:rlox:queue-full", "the queue is full", detail);
         Self { retry_after_secs: Some(1), ..busy }
     }
 
@@ -62,7 +71,9 @@ impl From<JsonRejection> for Problem {
         let status = rejection.status();
         let (kind, title) = match status {
             StatusCode::PAYLOAD_TOO_LARGE => ("urn:rlox:too-large", "the body is too large"),
-            StatusCode::UNSUPPORTED_MEDIA_TYPE => ("urn:rlox:media-type", "send Content-Type: application/json"),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                ("urn:rlox:media-type", "send Content-Type: application/json")
+            }
             StatusCode::UNPROCESSABLE_ENTITY => ("urn:rlox:invalid-request", "invalid request"),
             _ => ("urn:rlox:malformed", "the body is not JSON"),
         };

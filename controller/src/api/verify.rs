@@ -68,9 +68,21 @@ impl VerifyRequest {
         };
         let granted = Granted {
             timeout: Duration::from_secs_f64(timeout),
-            memory_mb: within("memory_mb", self.memory_mb, DEFAULT_MEMORY_MB, MIN_MEMORY_MB, ceilings.memory_mb)?,
+            memory_mb: within(
+                "memory_mb",
+                self.memory_mb,
+                DEFAULT_MEMORY_MB,
+                MIN_MEMORY_MB,
+                ceilings.memory_mb,
+            )?,
             pids: within("pids", self.pids, DEFAULT_PIDS, MIN_PIDS, ceilings.pids)?,
-            output_bytes: within("output_bytes", self.output_bytes, DEFAULT_OUTPUT_BYTES, 0, ceilings.output_bytes)?,
+            output_bytes: within(
+                "output_bytes",
+                self.output_bytes,
+                DEFAULT_OUTPUT_BYTES,
+                0,
+                ceilings.output_bytes,
+            )?,
         };
         if self.tests.len() > MAX_TESTS || self.stdio.len() > MAX_STDIO {
             let detail = format!("at most {MAX_TESTS} tests and {MAX_STDIO} stdio entries in one request");
@@ -79,12 +91,18 @@ impl VerifyRequest {
         if let Some(longest) = self.stdio.iter().map(|entry| entry.stdout.len() as u64).max()
             && longest > granted.output_bytes
         {
-            let detail = format!("an expected stdout has {longest} bytes and output_bytes is {}; raise it", granted.output_bytes);
+            let detail = format!(
+                "an expected stdout has {longest} bytes and output_bytes is {}; raise it",
+                granted.output_bytes
+            );
             return Err(Problem::unprocessable(detail));
         }
         let id = random_id().map_err(|error| Problem::fault(error.to_string()))?;
-        let stdio =
-            self.stdio.into_iter().map(|entry| StdioTest { stdin: entry.stdin, stdout: entry.stdout }).collect();
+        let stdio = self
+            .stdio
+            .into_iter()
+            .map(|entry| StdioTest { stdin: entry.stdin, stdout: entry.stdout })
+            .collect();
         Ok(Job { id, code: self.code, tests: self.tests, stdio, granted })
     }
 }
@@ -207,7 +225,10 @@ mod tests {
     #[test]
     fn only_code_is_required_and_defaults_are_the_contracts() {
         let job = parse(r#"{"code": "x = 1"}"#).unwrap();
-        assert_eq!(job.granted, Granted { timeout: Duration::from_secs(5), memory_mb: 512, pids: 64, output_bytes: 65_536 });
+        assert_eq!(
+            job.granted,
+            Granted { timeout: Duration::from_secs(5), memory_mb: 512, pids: 64, output_bytes: 65_536 }
+        );
     }
 
     #[test]

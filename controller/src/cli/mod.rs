@@ -15,11 +15,16 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Verifies untrusted Python in ephemeral containers, and measures what that is worth.
 #[derive(Debug, Parser)]
-#[command(name = "rlox-controller", version, about, after_help = "First steps:\n  \
+#[command(
+    name = "rlox-controller",
+    version,
+    about,
+    after_help = "First steps:\n  \
     bash harness/repro.sh --setup-only        prepare everything\n  \
     rlox-controller serve                     the service on http://127.0.0.1:8231\n  \
     rlox-controller sweep run --profile smoke 4 trials in a few minutes\n\n\
-    Exit codes: 0 done; 1 failed, with the reason on standard error; 2 usage; 130 cancelled.")]
+    Exit codes: 0 done; 1 failed, with the reason on standard error; 2 usage; 130 cancelled."
+)]
 struct Cli {
     /// What to log to standard error: error, warn, info, debug or trace.
     #[arg(long, global = true, default_value = "info", env = "RLOX_LOG")]
@@ -51,9 +56,13 @@ enum Commands {
 
 /// The service under the tutorial's name: `rlox-verify-server --port 8231 --timeout-secs 5`.
 #[derive(Debug, Parser)]
-#[command(name = "rlox-verify-server", version, about = "Verifies untrusted Python in ephemeral containers over HTTP.",
+#[command(
+    name = "rlox-verify-server",
+    version,
+    about = "Verifies untrusted Python in ephemeral containers over HTTP.",
     after_help = "Try it:\n  curl http://localhost:8231/health\n  curl -H 'Content-Type: application/json' \
-    -d '{\"code\":\"def add(a, b): return a + b\",\"tests\":[\"assert add(1, 2) == 3\"]}' http://localhost:8231/verify")]
+    -d '{\"code\":\"def add(a, b): return a + b\",\"tests\":[\"assert add(1, 2) == 3\"]}' http://localhost:8231/verify"
+)]
 struct VerifyServer {
     /// What to log to standard error: error, warn, info, debug or trace.
     #[arg(long, default_value = "info", env = "RLOX_LOG")]
@@ -69,12 +78,15 @@ struct VerifyServer {
 pub fn controller() -> ExitCode {
     let cli = Cli::parse();
     telemetry::start(&cli.log_level, cli.log_json);
-    finish("rlox-controller", match cli.command {
-        Commands::Serve(args) => serve::execute(args),
-        Commands::Verify(args) => check::verify(args),
-        Commands::Corpus { command } => check::corpus(command),
-        Commands::Sweep { command } => sweep::execute(command),
-    })
+    finish(
+        "rlox-controller",
+        match cli.command {
+            Commands::Serve(args) => serve::execute(args),
+            Commands::Verify(args) => check::verify(args),
+            Commands::Corpus { command } => check::corpus(command),
+            Commands::Sweep { command } => sweep::execute(command),
+        },
+    )
 }
 
 /// `rlox-verify-server`.

@@ -94,7 +94,9 @@ fn read_token(path: &Path) -> Result<String, Failure> {
         .map_err(|error| format!("cannot read the token file {}: {error}", path.display()))?;
     let token = text.trim().to_owned();
     if token.len() < 16 {
-        return Err(format!("{}: the token has {} characters; use at least 16", path.display(), token.len()).into());
+        return Err(
+            format!("{}: the token has {} characters; use at least 16", path.display(), token.len()).into()
+        );
     }
     Ok(token)
 }

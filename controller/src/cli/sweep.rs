@@ -159,8 +159,9 @@ pub(super) fn execute(command: SweepCommands) -> Result<ExitCode, Failure> {
         }
         SweepCommands::Resume(args) => {
             let directory = directory(args.dir.sweep_dir.as_ref())?;
-            let plan = Store::plan(&directory)?
-                .ok_or_else(|| format!("{} holds no sweep; start one with: rlox-controller sweep run", directory.display()))?;
+            let plan = Store::plan(&directory)?.ok_or_else(|| {
+                format!("{} holds no sweep; start one with: rlox-controller sweep run", directory.display())
+            })?;
             run(&directory, plan, false, &args.how)
         }
         SweepCommands::Status(args) => status(&directory(args.sweep_dir.as_ref())?),
@@ -284,6 +285,9 @@ fn cancel(directory: &Path) -> Result<ExitCode, Failure> {
         return Err(format!("no sweep runs in {}", directory.display()).into());
     };
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM)?;
-    println!("asked process {pid} to stop; see: rlox-controller sweep status --sweep-dir {}", directory.display());
+    println!(
+        "asked process {pid} to stop; see: rlox-controller sweep status --sweep-dir {}",
+        directory.display()
+    );
     Ok(ExitCode::SUCCESS)
 }

@@ -29,7 +29,9 @@ pub(crate) struct Environment {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EnvironmentError {
     /// A layer is missing and the operator did not allow that.
-    #[error("this host cannot contain snippets as configured: {missing}; to run with less, name the layer: --allow-missing cgroup")]
+    #[error(
+        "this host cannot contain snippets as configured: {missing}; to run with less, name the layer: --allow-missing cgroup"
+    )]
     Missing {
         /// Missing layers with remedies.
         missing: String,
@@ -129,9 +131,10 @@ fn remove_stale_directories(parent: &Path) -> usize {
     entries
         .filter(|entry| {
             let name = entry.file_name();
-            let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|rest| {
-                rest.trim_end_matches("-run").parse::<Owner>().ok()
-            });
+            let owner = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(PREFIX))
+                .and_then(|rest| rest.trim_end_matches("-run").parse::<Owner>().ok());
             owner.is_some_and(|owner| !owner.alive()) && fs::remove_dir_all(entry.path()).is_ok()
         })
         .count()

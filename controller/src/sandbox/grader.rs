@@ -12,9 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, Mac};
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
-};
+use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair};
 use rlox_protocol::{DescriptorRole, Limits, Reply, SandboxRequest, Stdio};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -162,9 +160,8 @@ fn keep_alive(environment: &Arc<Environment>, shared: &Shared, concurrency: u16)
 }
 
 fn live_once(environment: &Arc<Environment>, shared: &Shared, concurrency: u16) -> Result<(), SandboxError> {
-    let (ours, theirs) =
-        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-            .map_err(SandboxError::system("making the grader's socket"))?;
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+        .map_err(SandboxError::system("making the grader's socket"))?;
     let launcher = Launcher::start(environment, SLOT)?;
     let log = std::io::stderr();
     let request = SandboxRequest {
@@ -233,7 +230,7 @@ pub(crate) fn authenticate(key: &[u8], bytes: &[u8]) -> Result<Report, SandboxEr
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
-    if digits.len() % 2 != 0 || !digits.iter().all(u8::is_ascii_hexdigit) {
+    if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
@@ -263,7 +260,8 @@ mod tests {
         assert!(authenticate(b"key", b"").is_err());
         assert!(authenticate(b"key", b"{}").is_err());
         assert!(authenticate(b"key", &signed(b"other", REPORT)).is_err());
-        let changed = String::from_utf8(signed(b"key", REPORT)).unwrap().replace("complete\\\":true", "complete\\\":1");
+        let changed =
+            String::from_utf8(signed(b"key", REPORT)).unwrap().replace("complete\\\":true", "complete\\\":1");
         assert!(authenticate(b"key", changed.as_bytes()).is_err());
         let odd = serde_json::to_vec(&serde_json::json!({ "report": REPORT, "mac": "abc" })).unwrap();
         assert!(authenticate(b"key", &odd).is_err());

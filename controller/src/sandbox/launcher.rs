@@ -29,8 +29,9 @@ impl Launcher {
     /// Starts a launcher with a clean environment.
     pub(crate) fn start(environment: &Arc<Environment>, slot: u16) -> Result<Self, SandboxError> {
         let spawn = |error: String| SandboxError::Spawn { reason: error };
-        let directory =
-            environment.subdirectory(&format!("launcher-{slot}")).map_err(|error| spawn(error.to_string()))?;
+        let directory = environment
+            .subdirectory(&format!("launcher-{slot}"))
+            .map_err(|error| spawn(error.to_string()))?;
         let home = serde_json::to_string(&environment.cgroups).map_err(|error| spawn(error.to_string()))?;
         let (ours, theirs) = UnixStream::pair().map_err(|error| spawn(error.to_string()))?;
         let child = Command::new(&environment.home.runtime)
@@ -66,7 +67,11 @@ impl Launcher {
     }
 
     /// Asks for one container.
-    pub(crate) fn run(&self, request: SandboxRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), SandboxError> {
+    pub(crate) fn run(
+        &self,
+        request: SandboxRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), SandboxError> {
         self.tell(&Message::Run(Box::new(request)), descriptors)
     }
 

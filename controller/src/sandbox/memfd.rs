@@ -18,7 +18,8 @@ pub(super) fn sealed(name: &CStr, bytes: &[u8]) -> Result<OwnedFd, SandboxError>
         let mut file = File::from(memfd_create(name, flags)?);
         file.write_all(bytes)?;
         file.rewind()?;
-        let seals = SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
+        let seals =
+            SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
         fcntl(file.as_raw_fd(), FcntlArg::F_ADD_SEALS(seals))?;
         Ok(file.into())
     };

@@ -56,7 +56,11 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Starts the grader and the workers.
-    pub(crate) fn start(environment: &Arc<Environment>, workers: u16, capacity: usize) -> Result<Self, SandboxError> {
+    pub(crate) fn start(
+        environment: &Arc<Environment>,
+        workers: u16,
+        capacity: usize,
+    ) -> Result<Self, SandboxError> {
         let grader = Arc::new(Grader::start(environment, workers)?);
         let (sender, receiver) = async_channel::bounded(capacity);
         let busy = Arc::new(AtomicU64::new(0));

@@ -95,7 +95,10 @@ impl Worker {
 
     fn judge(&mut self, job: &Job, queued: Duration) -> Result<Finished, SandboxError> {
         let source = job.code.as_bytes();
-        let mut tally = Tally { usage: Usage { queue_secs: queued.as_secs_f64(), ..Usage::default() }, ..Tally::default() };
+        let mut tally = Tally {
+            usage: Usage { queue_secs: queued.as_secs_f64(), ..Usage::default() },
+            ..Tally::default()
+        };
         let mut judged: Option<Judged> = None;
         if !job.tests.is_empty() {
             judged = Some(self.run_tests(job, source, &mut tally)?);
@@ -133,7 +136,12 @@ impl Worker {
         self.launcher.as_ref().ok_or_else(|| SandboxError::Spawn { reason: "no launcher".into() })
     }
 
-    fn request(&self, job: &Job, mode: &str, descriptors: Vec<DescriptorRole>) -> Result<SandboxRequest, SandboxError> {
+    fn request(
+        &self,
+        job: &Job,
+        mode: &str,
+        descriptors: Vec<DescriptorRole>,
+    ) -> Result<SandboxRequest, SandboxError> {
         let bundle = self.environment.home.bundle("snippet");
         Ok(SandboxRequest {
             id: self.environment.container_id(self.slot),
@@ -148,7 +156,12 @@ impl Worker {
     }
 
     /// Runs the program as a script.
-    fn run_program(&mut self, job: &Job, source: &[u8], stdin: Option<&str>) -> Result<Outcome, SandboxError> {
+    fn run_program(
+        &mut self,
+        job: &Job,
+        source: &[u8],
+        stdin: Option<&str>,
+    ) -> Result<Outcome, SandboxError> {
         let code = sealed(c"rlox-source", source)?;
         let input = sealed(c"rlox-stdin", stdin.unwrap_or_default().as_bytes())?;
         let request = self.request(job, "run", vec![DescriptorRole::Preserve, DescriptorRole::Stdin])?;
@@ -218,7 +231,11 @@ fn stuck(launcher: &Launcher) -> SandboxError {
 }
 
 /// Waits for the grader's report and the container's outcome, in whichever order they come.
-fn wait_both(launcher: &Launcher, report: OwnedFd, deadline: Instant) -> Result<(Outcome, Vec<u8>), SandboxError> {
+fn wait_both(
+    launcher: &Launcher,
+    report: OwnedFd,
+    deadline: Instant,
+) -> Result<(Outcome, Vec<u8>), SandboxError> {
     fcntl(report.as_raw_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
         .map_err(SandboxError::system("preparing a report pipe"))?;
     let mut pipe = Some(File::from(report));
@@ -280,7 +297,9 @@ fn read_report(pipe: &mut Option<File>, bytes: &mut Vec<u8>) -> Result<bool, San
             bytes.extend_from_slice(&buffer[..count]);
             Ok(false)
         }
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => {
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) =>
+        {
             Ok(false)
         }
         Err(error) => Err(SandboxError::System { action: "reading a report", reason: error.to_string() }),

@@ -81,8 +81,9 @@ impl Plan {
             .percents
             .iter()
             .map(|text| {
-                Fraction::parse_percent(text)
-                    .ok_or_else(|| format!("{text:?} is no percentage; write 0 to 100 with at most two decimals"))
+                Fraction::parse_percent(text).ok_or_else(|| {
+                    format!("{text:?} is no percentage; write 0 to 100 with at most two decimals")
+                })
             })
             .collect::<Result<_, _>>()?;
         let conditions: Vec<Condition> = self
@@ -152,8 +153,11 @@ mod tests {
         let plan = Plan::of(Profile::Full);
         let keys = plan.trials().unwrap();
         let arguments = |key| plan.arguments(key, "unix:/s", "/out");
-        let differing: Vec<_> =
-            arguments(keys[2]).into_iter().zip(arguments(keys[14])).filter(|(left, right)| left != right).collect();
+        let differing: Vec<_> = arguments(keys[2])
+            .into_iter()
+            .zip(arguments(keys[14]))
+            .filter(|(left, right)| left != right)
+            .collect();
         assert_eq!(differing, [("in_loop".to_owned(), "rlox".to_owned())]);
     }
 

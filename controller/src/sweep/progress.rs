@@ -51,7 +51,8 @@ impl Progress {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut state);
         let line = line(&state, self.begun.elapsed());
-        let text = if self.terminal { format!("\r\x1b[K{event}\n{line}") } else { format!("{line}  {event}\n") };
+        let text =
+            if self.terminal { format!("\r\x1b[K{event}\n{line}") } else { format!("{line}  {event}\n") };
         // Progress that cannot be shown is no reason to stop.
         std::io::stderr().write_all(text.as_bytes()).unwrap_or_default();
     }
@@ -103,7 +104,8 @@ mod tests {
     #[test]
     fn says_done_running_survived_and_time_left() {
         let key = TrialKey::parse("rlox_seed0_fraction0").unwrap();
-        let state = State { total: 24, done: 6, earlier: 2, survived: 5, running: vec![key, key], parallel: 2 };
+        let state =
+            State { total: 24, done: 6, earlier: 2, survived: 5, running: vec![key, key], parallel: 2 };
         let text = line(&state, Duration::from_secs(120));
         assert_eq!(text, "[2:00] 6/24 trials done, 2 running, 5 survived, about 8:30 left");
     }

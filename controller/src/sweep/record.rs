@@ -111,7 +111,9 @@ fn reason(seen: &Seen<'_>, steps: u64, duplicated: usize) -> Option<String> {
         (None, Ending::Exited(0)) if steps < seen.max_steps => {
             Some(format!("ended with code 0 after {steps} of {} steps", seen.max_steps))
         }
-        (None, Ending::Exited(0)) if duplicated > 0 => Some("a forked copy of the trainer wrote steps too".into()),
+        (None, Ending::Exited(0)) if duplicated > 0 => {
+            Some("a forked copy of the trainer wrote steps too".into())
+        }
         (None, Ending::Exited(0)) if !seen.checkpoint => Some("no checkpoint was written".into()),
         (None, Ending::Exited(0)) => None,
         (None, Ending::Exited(code)) => Some(format!("the trainer exited with code {code}")),
@@ -129,7 +131,8 @@ fn contagion(rows: &[&MetricsRow], duplicated: usize) -> Vec<Value> {
     let mut early: Vec<u64> = rows.iter().take(FINAL_STEPS).filter_map(|row| row.vm_rss_bytes).collect();
     early.sort_unstable();
     if let Some(&median) = early.get(early.len() / 2) {
-        let spike = rows.iter().find(|row| row.vm_rss_bytes.is_some_and(|bytes| ratio(bytes, median) > SPIKE));
+        let spike =
+            rows.iter().find(|row| row.vm_rss_bytes.is_some_and(|bytes| ratio(bytes, median) > SPIKE));
         if let Some(row) = spike {
             events.push(json!({ "kind": "vm_rss_spike", "step": row.step, "value": row.vm_rss_bytes }));
         }

@@ -65,7 +65,10 @@ pub(crate) async fn run(
     let api = crate::api::Api::new(Arc::clone(&service), None);
     let serving = tokio::spawn(server::serve(listener, api, stopped));
     let first_slot = service.pool.free_slot();
-    let result = tokio::task::spawn_blocking(move || trials(&stage, &store, &plan, &keys, parallel, first_slot, &stop)).await;
+    let result = tokio::task::spawn_blocking(move || {
+        trials(&stage, &store, &plan, &keys, parallel, first_slot, &stop)
+    })
+    .await;
     stop_server.send_replace(true);
     if serving.await.is_err() {
         tracing::error!("the trainers' listener failed");
@@ -135,7 +138,11 @@ fn survivors(store: &Store, earlier: &[TrialKey]) -> usize {
         return 0;
     }
     match rlox_report::load(store.root()) {
-        Ok(sweep) => sweep.trials.iter().filter(|trial| earlier.contains(&trial.key) && trial.survivor().is_some()).count(),
+        Ok(sweep) => sweep
+            .trials
+            .iter()
+            .filter(|trial| earlier.contains(&trial.key) && trial.survivor().is_some())
+            .count(),
         Err(error) => {
             tracing::warn!(%error, "cannot read earlier trials");
             0

@@ -37,7 +37,9 @@ pub(crate) enum StoreError {
         source: io::Error,
     },
     /// Another controller runs a sweep there.
-    #[error("{path} is in use by another sweep (process {pid}); wait for it, cancel it with: rlox-controller sweep cancel, or choose another --sweep-dir")]
+    #[error(
+        "{path} is in use by another sweep (process {pid}); wait for it, cancel it with: rlox-controller sweep cancel, or choose another --sweep-dir"
+    )]
     Busy {
         /// The directory.
         path: PathBuf,
@@ -45,7 +47,9 @@ pub(crate) enum StoreError {
         pid: String,
     },
     /// The directory holds trials of another plan or corpus.
-    #[error("{path} holds a sweep with other settings ({what} differs); choose another --sweep-dir, or remove it with --fresh")]
+    #[error(
+        "{path} holds a sweep with other settings ({what} differs); choose another --sweep-dir, or remove it with --fresh"
+    )]
     Other {
         /// The directory.
         path: PathBuf,
@@ -157,11 +161,14 @@ impl Store {
     /// A new, empty directory for a trial; what an interrupted attempt left goes.
     pub(crate) fn begin(&self, key: TrialKey) -> Result<PathBuf, StoreError> {
         let path = self.trial(key);
-        for (old, removed) in
-            [(self.receipt(key), fs::remove_file(self.receipt(key))), (path.clone(), fs::remove_dir_all(&path))]
-        {
+        for (old, removed) in [
+            (self.receipt(key), fs::remove_file(self.receipt(key))),
+            (path.clone(), fs::remove_dir_all(&path)),
+        ] {
             match removed {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("clear", &old)(error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_error("clear", &old)(error));
+                }
                 Ok(()) | Err(_) => {}
             }
         }

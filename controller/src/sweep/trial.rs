@@ -55,11 +55,7 @@ pub(super) enum TrialError {
     Report(#[from] rlox_report::ReportError),
     /// The trainer ended before its first step began: its set-up failed, which measures nothing.
     #[error("the trainer did not begin ({exit_status}); the end of {log}:\n{tail}")]
-    NeverBegan {
-        exit_status: String,
-        log: PathBuf,
-        tail: String,
-    },
+    NeverBegan { exit_status: String, log: PathBuf, tail: String },
     /// The operator stopped the sweep: not recorded, so that it runs again.
     #[error("cancelled")]
     Cancelled,
@@ -79,7 +75,10 @@ impl Stage {
         let library = environment.subdirectory("lib")?;
         let built = environment.home.runtime.with_file_name(LIBRARY);
         std::fs::copy(&built, library.join(LIBRARY)).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}; build it with: cargo build --release", built.display()))
+            io::Error::new(
+                error.kind(),
+                format!("{}: {error}; build it with: cargo build --release", built.display()),
+            )
         })?;
         Ok(Self { environment: Arc::clone(environment), socket, library })
     }
@@ -129,7 +128,13 @@ impl Stage {
         Ok(summary["survived"] == true)
     }
 
-    fn request(&self, plan: &Plan, key: TrialKey, slot: u16, directory: &Path) -> Result<SandboxRequest, SandboxError> {
+    fn request(
+        &self,
+        plan: &Plan,
+        key: TrialKey,
+        slot: u16,
+        directory: &Path,
+    ) -> Result<SandboxRequest, SandboxError> {
         let bind = |source: &Path, destination: &str, writable: bool| BindMount {
             source: source.to_owned(),
             destination: destination.into(),
@@ -227,11 +232,12 @@ fn size_mb(directory: &Path) -> u64 {
         // A file that vanished meanwhile; the next look counts again.
         tracing::debug!(%error, "counting a trial's files");
     }
-    blocks * 512 >> 20
+    (blocks * 512) >> 20
 }
 
 fn has_checkpoint(directory: &Path) -> bool {
-    std::fs::symlink_metadata(directory.join("checkpoint_final.pt")).is_ok_and(|found| found.is_file() && found.len() > 0)
+    std::fs::symlink_metadata(directory.join("checkpoint_final.pt"))
+        .is_ok_and(|found| found.is_file() && found.len() > 0)
 }
 
 /// Follows the trial until its end; ends it where it stalls, grows or the sweep is stopped.

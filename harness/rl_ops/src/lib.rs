@@ -55,13 +55,8 @@ fn advantages(rewards: &[f64], group_size: usize) -> Result<Vec<f64>, Refusal> {
     if rewards.iter().any(|reward| !reward.is_finite()) {
         return Err(Refusal::NotFinite);
     }
-    let computed =
-        compute_batch_group_advantages(rewards, group_size).map_err(|_| Refusal::Internal)?;
-    if computed.len() == rewards.len() {
-        Ok(computed)
-    } else {
-        Err(Refusal::Internal)
-    }
+    let computed = compute_batch_group_advantages(rewards, group_size).map_err(|_| Refusal::Internal)?;
+    if computed.len() == rewards.len() { Ok(computed) } else { Err(Refusal::Internal) }
 }
 
 fn check_shape(len: usize, group_size: usize) -> Result<(), Refusal> {
@@ -128,9 +123,8 @@ mod tests {
     fn call(rewards: &[f64], group_size: usize) -> (i32, Vec<f64>) {
         let mut out = vec![UNTOUCHED; rewards.len()];
         // SAFETY: both vectors live through the call and hold `rewards.len()` doubles.
-        let code = unsafe {
-            rlox_group_advantages(rewards.as_ptr(), rewards.len(), group_size, out.as_mut_ptr())
-        };
+        let code =
+            unsafe { rlox_group_advantages(rewards.as_ptr(), rewards.len(), group_size, out.as_mut_ptr()) };
         (code, out)
     }
 

@@ -83,7 +83,8 @@ pub fn prepare() -> Result<CgroupHome, CgroupError> {
                       (systemd.unified_cgroup_hierarchy=1) and start the service in a delegated scope";
         return Ok(CgroupHome::None { reason: reason.into() });
     }
-    let absent: Vec<_> = v1_controllers().into_iter().filter(|name| !root.join(name).join("cgroup.procs").exists()).collect();
+    let absent: Vec<_> =
+        v1_controllers().into_iter().filter(|name| !root.join(name).join("cgroup.procs").exists()).collect();
     if absent.is_empty() {
         return Ok(CgroupHome::V1);
     }
@@ -181,7 +182,10 @@ fn remove_matching(home: &CgroupHome, matches: impl Fn(&str) -> bool) -> usize {
         CgroupHome::None { .. } => return 0,
     };
     let entries = parents.iter().flat_map(std::fs::read_dir).flatten().flatten();
-    entries.filter(|entry| matches(&entry.file_name().to_string_lossy())).filter(|entry| remove(&entry.path())).count()
+    entries
+        .filter(|entry| matches(&entry.file_name().to_string_lossy()))
+        .filter(|entry| remove(&entry.path()))
+        .count()
 }
 
 /// Kills what is in a cgroup until it can be removed; bounded.

@@ -15,7 +15,9 @@ pub fn read_bounded(path: &Path) -> io::Result<String> {
 
 /// Writes a kernel file in one `write`, as cgroup files require; it has to exist.
 pub fn write_file(path: &Path, value: &str) -> io::Result<()> {
-    OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(value.as_bytes())).map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot write {value:?} to {}: {error}", path.display()))
-    })
+    OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(value.as_bytes())).map_err(
+        |error| {
+            io::Error::new(error.kind(), format!("cannot write {value:?} to {}: {error}", path.display()))
+        },
+    )
 }

@@ -9,7 +9,9 @@ mod ids;
 mod owner;
 mod probe;
 
-pub use cgroup::{CGROUP_ROOT, CgroupError, CgroupHome, kill_quietly, prepare, remove_of_slot, remove_stale, v1_controllers};
+pub use cgroup::{
+    CGROUP_ROOT, CgroupError, CgroupHome, kill_quietly, prepare, remove_of_slot, remove_stale, v1_controllers,
+};
 pub use files::{read_bounded, write_file};
 pub use ids::{HOST_ID_BASE, IDS_PER_SLOT, container_ids};
 pub use owner::Owner;

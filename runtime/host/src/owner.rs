@@ -20,8 +20,9 @@ impl Owner {
     /// This process.
     pub fn current() -> std::io::Result<Self> {
         let pid = std::process::id();
-        let start_ticks = start_ticks(pid)
-            .ok_or_else(|| std::io::Error::other("cannot read this process's start time from /proc/self/stat"))?;
+        let start_ticks = start_ticks(pid).ok_or_else(|| {
+            std::io::Error::other("cannot read this process's start time from /proc/self/stat")
+        })?;
         Ok(Self { pid, start_ticks })
     }
 

@@ -54,7 +54,8 @@ pub fn isolation(home: &CgroupHome) -> Isolation {
     if !seccomp {
         missing.push("seccomp: the kernel is built without CONFIG_SECCOMP_FILTER".into());
     }
-    let landlock = read_bounded(Path::new("/sys/kernel/security/lsm")).is_ok_and(|list| list.contains("landlock"));
+    let landlock =
+        read_bounded(Path::new("/sys/kernel/security/lsm")).is_ok_and(|list| list.contains("landlock"));
     let tier = match (missing.is_empty(), userns && seccomp) {
         (true, _) => "full",
         (false, true) => "reduced",
@@ -64,7 +65,10 @@ pub fn isolation(home: &CgroupHome) -> Isolation {
 }
 
 fn positive(path: &str) -> bool {
-    read_bounded(Path::new(path)).ok().and_then(|text| text.trim().parse::<i64>().ok()).is_some_and(|value| value > 0)
+    read_bounded(Path::new(path))
+        .ok()
+        .and_then(|text| text.trim().parse::<i64>().ok())
+        .is_some_and(|value| value > 0)
 }
 
 fn unconfined() -> bool {

@@ -51,7 +51,11 @@ fn io_error(action: &'static str, errno: Errno) -> WireError {
 }
 
 /// Sends one message with its descriptors; blocks until all of it is in the socket.
-pub fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, descriptors: &[BorrowedFd<'_>]) -> Result<(), WireError> {
+pub fn send<T: Serialize>(
+    socket: BorrowedFd<'_>,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), WireError> {
     let body = serde_json::to_vec(message).map_err(WireError::Encode)?;
     let too_large = || WireError::TooLarge { bytes: body.len(), descriptors: descriptors.len() };
     if body.len() > MAX_FRAME || descriptors.len() > MAX_DESCRIPTORS {
@@ -62,7 +66,13 @@ pub fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, descriptors: &[Bo
     let control = [ControlMessage::ScmRights(&raw)];
     let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &control };
     let sent = retry(|| {
-        socket::sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&length)], control, MsgFlags::MSG_NOSIGNAL, None)
+        socket::sendmsg::<()>(
+            socket.as_raw_fd(),
+            &[IoSlice::new(&length)],
+            control,
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )
     })
     .map_err(|errno| io_error("send", errno))?;
     send_all(socket, &length[sent..])?;
@@ -76,9 +86,13 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<(T, Vec<Ow
     let mut descriptors = Vec::new();
     let got = {
         let mut slices = [IoSliceMut::new(&mut length)];
-        let message =
-            socket::recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)
-                .map_err(|errno| io_error("receive", errno))?;
+        let message = socket::recvmsg::<()>(
+            socket.as_raw_fd(),
+            &mut slices,
+            Some(&mut control),
+            MsgFlags::MSG_CMSG_CLOEXEC,
+        )
+        .map_err(|errno| io_error("receive", errno))?;
         if message.flags.contains(MsgFlags::MSG_CTRUNC) {
             return Err(WireError::TooLarge { bytes: 0, descriptors: MAX_DESCRIPTORS + 1 });
         }
