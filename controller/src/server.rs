@@ -4,12 +4,25 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::api::Api;
 use crate::service::Service;
+
+/// A client that sends its request's head more slowly is cut off.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Answers may need this much longer than the longest execution, once the service stops.
+pub(crate) const DRAIN_SLACK: Duration = Duration::from_secs(5);
 
 /// A listener could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -74,39 +87,57 @@ impl Drop for SocketFile {
     }
 }
 
-/// Serves until `stop` becomes true, then finishes the requests in flight.
-pub(crate) async fn serve<L>(listener: L, api: Api, mut stop: watch::Receiver<bool>)
+/// Serves until `stop` becomes true, then gives the requests in flight `patience` to finish.
+pub(crate) async fn serve<L>(mut listener: L, api: Api, mut stop: watch::Receiver<bool>, patience: Duration)
 where
-    L: axum::serve::Listener,
-    L::Addr: std::fmt::Debug,
+    L: Listener,
 {
-    let stopped = async move {
-        // An error means that the sender is gone: then it is over as well.
-        drop(stop.wait_for(|stop| *stop).await);
-    };
-    if let Err(error) = axum::serve(listener, api.router()).with_graceful_shutdown(stopped).await {
-        tracing::error!(%error, "a listener failed");
+    let router = api.router();
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            (stream, _) = listener.accept() => stream,
+            // An error means that the sender is gone: then it is over as well.
+            _ = stop.wait_for(|stop| *stop) => break,
+            Some(_) = connections.join_next() => continue,
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+        connections.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection ended");
+            }
+        });
     }
+    drop(listener);
+    if tokio::time::timeout(patience, graceful.shutdown()).await.is_err() {
+        tracing::warn!("clients did not finish their requests; closing their connections");
+    }
+    connections.shutdown().await;
 }
 
-/// Resolves at SIGINT, SIGTERM or SIGHUP.
-pub(crate) async fn asked_to_stop() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let wait = |kind| async move {
-        match signal(kind) {
-            Ok(mut stream) => {
-                stream.recv().await;
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot wait for a signal");
-                std::future::pending::<()>().await;
-            }
+/// SIGINT, SIGTERM and SIGHUP, caught from the moment of creation.
+pub(crate) struct StopSignals([Signal; 3]);
+
+impl StopSignals {
+    /// Catches the signals from here on; needs an async runtime around it.
+    pub(crate) fn catch() -> std::io::Result<Self> {
+        let [interrupt, terminate, hangup] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        Ok(Self([interrupt?, terminate?, hangup?]))
+    }
+
+    /// Resolves when one of them has come, also before this was called.
+    pub(crate) async fn wait(mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
         }
-    };
-    tokio::select! {
-        () = wait(SignalKind::interrupt()) => {}
-        () = wait(SignalKind::terminate()) => {}
-        () = wait(SignalKind::hangup()) => {}
     }
 }
 

@@ -19,8 +19,8 @@ use crate::run::Run;
     after_help = "First steps:\n  \
     rlox-runtime bundle prepare bundles/snippet\n  \
     echo 'print(6 * 7)' | rlox-runtime run bundles/snippet\n\n\
-    Exit codes of run: the program's own, 128+N for signal N; of the runtime itself: 64 usage, 65 bad bundle, \
-    69 this host cannot contain the program, 70 internal failure."
+    Exit codes of run: the program's own, 128+N for signal N; 126 and 127 as the shells \
+    have them; of the runtime itself: 64 usage, 65 bad bundle, 69 this host cannot contain the program, 70 internal failure."
 )]
 pub struct Cli {
     /// What to write to standard error: error, warn, info, debug or trace.
@@ -154,6 +154,9 @@ impl RuntimeError {
             Self::Request { .. } => 64,
             Self::Bundle { .. } => 65,
             Self::Host { .. } | Self::Verify { .. } => 69,
+            // libcontainer looks the program up before it starts it; the shells' codes for what it found.
+            Self::Create { reason, .. } if reason.contains("not found in $PATH") => 127,
+            Self::Create { reason, .. } if reason.contains("correct permission") => 126,
             Self::Create { .. } | Self::System { .. } => 70,
         }
     }

@@ -12,7 +12,7 @@ use crate::capture::Capture;
 use crate::cgroup::{ContainerCgroup, Wanted};
 use crate::container::{Created, Streams};
 use crate::error::RuntimeError;
-use crate::interrupt;
+use crate::interrupt::Interrupt;
 use crate::launcher::check_id;
 use crate::spec::{Adaptation, IdMap, absolute, adapt};
 use crate::staging::Staging;
@@ -34,7 +34,7 @@ impl Run {
     /// Runs the bundle and returns the exit code by the shells' rule.
     pub(crate) fn execute(self) -> Result<i32, RuntimeError> {
         let owner = Owner::current().map_err(RuntimeError::system("reading /proc/self/stat"))?;
-        let id = self.id.clone().unwrap_or_else(|| format!("{owner}-run"));
+        let id = self.id.clone().unwrap_or_else(|| format!("run-{owner}"));
         check_id(&id)?;
         let home = rlox_host::prepare().map_err(|error| RuntimeError::Host { reason: error.to_string() })?;
         if let (CgroupHome::None { reason }, false) = (&home, self.allow_missing_cgroup) {
@@ -65,8 +65,11 @@ impl Run {
             reason: format!("cannot load config.json: {error}"),
         })?;
         let args = (!self.args.is_empty()).then_some(self.args.as_slice());
+        // The owner in the cgroup's name lets a later start clean up after a runtime that was killed.
+        let owner = Owner::current().map_err(RuntimeError::system("reading /proc/self/stat"))?;
+        let cgroup_id = format!("{owner}-{id}");
         let adaptation = Adaptation {
-            id,
+            id: &cgroup_id,
             home,
             ids: IdMap::for_slot(FOREGROUND_SLOT),
             limits: None,
@@ -78,7 +81,7 @@ impl Run {
         require_root_file_system(&spec, &bundle)?;
         let mut staging = Staging::prepare(directory)?;
         let generated = staging.write_bundle(id, spec.clone())?;
-        let cgroup = ContainerCgroup::new(home, id);
+        let cgroup = ContainerCgroup::new(home, &cgroup_id);
         let result = self.watch(id, &spec, &generated, &staging, &cgroup);
         let (counters, _) = cgroup.counters();
         cgroup.remove();
@@ -101,7 +104,7 @@ impl Run {
         staging: &Staging,
         cgroup: &ContainerCgroup,
     ) -> Result<i32, RuntimeError> {
-        let interrupt = interrupt::descriptor().map_err(RuntimeError::system("catching signals"))?;
+        let interrupt = Interrupt::catch().map_err(RuntimeError::system("catching signals"))?;
         let mut created = Created::create(id, bundle, &staging.state(), Streams::default(), 0)?;
         let wanted = Wanted::of(spec);
         let checked = created
@@ -121,7 +124,7 @@ impl Run {
         let begun = Instant::now();
         let mut watching = Watch {
             control: None,
-            interrupt: Some(interrupt.as_fd()),
+            interrupt: Some(interrupt.descriptor.as_fd()),
             stdout: &mut stdout,
             stderr: &mut stderr,
             limits: limits.as_ref(),
@@ -141,7 +144,7 @@ impl Run {
                 128 + libc::SIGKILL
             }
             Ending::OutputFlood => 128 + libc::SIGKILL,
-            Ending::Cancelled => 128 + libc::SIGINT,
+            Ending::Cancelled => 128 + interrupt.signal().unwrap_or(libc::SIGKILL),
         })
     }
 }

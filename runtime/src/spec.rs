@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::{
     Linux, LinuxCpuBuilder, LinuxIdMapping, LinuxIdMappingBuilder, LinuxMemoryBuilder, LinuxNamespaceType,
-    LinuxPidsBuilder, LinuxResources, Mount, MountBuilder, PosixRlimit, PosixRlimitBuilder, PosixRlimitType,
-    Process, Spec, UserBuilder,
+    LinuxPidsBuilder, LinuxResources, LinuxSeccomp, LinuxSeccompArgBuilder, LinuxSeccompOperator, Mount,
+    MountBuilder, PosixRlimit, PosixRlimitBuilder, PosixRlimitType, Process, Spec, UserBuilder,
 };
 use rlox_host::{CgroupHome, HOST_ID_BASE, IDS_PER_SLOT};
 use rlox_protocol::{BindMount, Limits};
@@ -94,6 +94,9 @@ pub(crate) fn adapt(mut spec: Spec, adaptation: &Adaptation<'_>) -> Result<Spec,
         linux.set_resources(None);
         linux.set_cgroups_path(None);
     }
+    if let Some(seccomp) = linux.seccomp().clone() {
+        linux.set_seccomp(Some(for_libcontainer(seccomp)?));
+    }
     let mut mounts = spec.mounts().clone().unwrap_or_default();
     if let Some(limits) = adaptation.limits {
         mounts.iter_mut().for_each(|mount| shrink_tmpfs(mount, limits.memory_bytes / 4));
@@ -167,6 +170,32 @@ fn rlimits(process: &Process, limits: &Limits) -> Result<Vec<PosixRlimit>, Runti
         list.push(PosixRlimitBuilder::default().typ(typ).soft(value).hard(value).build().map_err(invalid)?);
     }
     Ok(list)
+}
+
+/// Exchanges mask and value of masked comparisons. OCI and runc write the mask into `value`; libcontainer 0.7 hands
+/// `valueTwo` to libseccomp as the mask. Unchanged, "no namespace flag" becomes a mask of 0, which matches every
+/// call: the filter would load and refuse nothing.
+fn for_libcontainer(mut seccomp: LinuxSeccomp) -> Result<LinuxSeccomp, RuntimeError> {
+    let mut rules = seccomp.syscalls().clone().unwrap_or_default();
+    for rule in &mut rules {
+        let Some(args) = rule.args().clone() else { continue };
+        let exchanged = args.into_iter().map(|arg| {
+            if arg.op() != LinuxSeccompOperator::ScmpCmpMaskedEq {
+                return Ok(arg);
+            }
+            LinuxSeccompArgBuilder::default()
+                .index(arg.index())
+                .op(arg.op())
+                .value(arg.value_two().unwrap_or_default())
+                .value_two(arg.value())
+                .build()
+                .map_err(invalid)
+        });
+        let exchanged = exchanged.collect::<Result<Vec<_>, _>>()?;
+        rule.set_args(Some(exchanged));
+    }
+    seccomp.set_syscalls(Some(rules));
+    Ok(seccomp)
 }
 
 /// Pages of a tmpfs count as memory: one that could hold more than its share would turn a full disk into an
@@ -279,6 +308,22 @@ mod tests {
         assert_eq!(resources.cpu().as_ref().unwrap().quota(), Some(100_000));
         let rlimits = spec.process().as_ref().unwrap().rlimits().clone().unwrap();
         assert!(rlimits.iter().any(|limit| limit.typ() == PosixRlimitType::RlimitCore && limit.hard() == 0));
+    }
+
+    #[test]
+    fn masked_comparisons_reach_libcontainer_in_its_own_order() {
+        let spec = adapted("snippet", IdMap::Range { first: 7 });
+        let seccomp = spec.linux().as_ref().unwrap().seccomp().clone().unwrap();
+        let masked: Vec<_> = seccomp
+            .syscalls()
+            .iter()
+            .flatten()
+            .filter(|rule| rule.names().contains(&"clone".to_owned()))
+            .flat_map(|rule| rule.args().clone().unwrap_or_default())
+            .map(|arg| (arg.value(), arg.value_two()))
+            .collect();
+        // The mask of all namespace flags in libcontainer's place for it, and the value 0.
+        assert_eq!(masked, [(0, Some(0x7e02_0080))]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod problem;
 mod verify;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -15,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tower_http::timeout::RequestBodyTimeoutLayer;
 
 use crate::service::Service;
 pub(crate) use problem::Problem;
@@ -24,6 +26,9 @@ pub(crate) use verify::{VerifyRequest, VerifyResponse};
 const MAX_VERIFY_BODY: usize = 8 << 20;
 /// Body of one `/verify/batch`.
 const MAX_BATCH_BODY: usize = 64 << 20;
+
+/// Longest pause within a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What handlers share.
 #[derive(Clone)]
@@ -47,6 +52,7 @@ impl Api {
             .route("/verify", post(verify::verify).layer(DefaultBodyLimit::max(MAX_VERIFY_BODY)))
             .route("/verify/batch", post(batch::batch).layer(DefaultBodyLimit::max(MAX_BATCH_BODY)))
             .route("/metrics", get(health::metrics))
+            .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
             .route_layer(from_fn_with_state(self.clone(), authorise))
             .route("/health", get(health::health))
             .fallback(not_found)

@@ -101,6 +101,9 @@ impl IntoResponse for Problem {
         let kind: (HeaderName, HeaderValue) =
             (header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         let mut response = (status, [kind], body).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(seconds) = self.retry_after_secs {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

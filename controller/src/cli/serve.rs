@@ -108,18 +108,23 @@ pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
     let address = SocketAddr::new(args.host, args.port);
     // The address is taken before anything is started: a second service must not disturb the first.
     let listener = runtime.block_on(server::listen_tcp(address, token.as_deref()))?;
+    let signals = {
+        let _context = runtime.enter();
+        server::StopSignals::catch()?
+    };
     let service = Service::start(Home::find()?, args.service.config())?;
+    let patience = service.config.ceilings.timeout + server::DRAIN_SLACK;
     runtime.block_on(async {
         let (stop, stopped) = watch::channel(false);
         let api = Api::new(service.clone(), token.as_deref());
         let mut listeners = JoinSet::new();
         let mut guards = Vec::new();
         let bound = listener.local_addr()?;
-        listeners.spawn(server::serve(listener, api.clone(), stopped.clone()));
+        listeners.spawn(server::serve(listener, api.clone(), stopped.clone(), patience));
         if let Some(path) = &args.unix {
             let (listener, guard) = server::listen_unix(path)?;
             guards.push(guard);
-            listeners.spawn(server::serve(listener, api, stopped));
+            listeners.spawn(server::serve(listener, api, stopped, patience));
         }
         let isolation = &service.environment.isolation;
         tracing::info!(
@@ -129,7 +134,7 @@ pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
             timeout_secs = service.config.ceilings.timeout.as_secs_f64(),
             "listening on http://{bound}"
         );
-        server::asked_to_stop().await;
+        signals.wait().await;
         tracing::info!("stopping: no new requests, finishing those in flight");
         stop.send_replace(true);
         while listeners.join_next().await.is_some() {}

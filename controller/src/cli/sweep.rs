@@ -219,13 +219,17 @@ fn run(directory: &Path, plan: Plan, fresh: bool, how: &HowArgs) -> Result<ExitC
     let store = Arc::new(Store::open(directory, &plan, &pins, fresh)?);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let parallel = how.parallel.unwrap_or_else(|| u16::try_from(cores.min(8)).unwrap_or(1));
+    let runtime = runtime()?;
+    let signals = {
+        let _context = runtime.enter();
+        server::StopSignals::catch()?
+    };
     let service = Service::start(home, how.service.config())?;
     let stop = Arc::new(AtomicBool::new(false));
-    let runtime = runtime()?;
     let outcome = runtime.block_on(async {
         let asked = Arc::clone(&stop);
         let signals = tokio::spawn(async move {
-            server::asked_to_stop().await;
+            signals.wait().await;
             eprintln!("\nstopping the running trials; recorded ones are kept");
             asked.store(true, Ordering::Relaxed);
         });

@@ -104,7 +104,13 @@ impl Launcher {
         let end = Instant::now() + LEAVE;
         loop {
             match self.child.try_wait() {
-                Ok(Some(_)) => return,
+                Ok(Some(status)) => {
+                    if !status.success() {
+                        // It died before it could remove its container.
+                        self.remove_containers();
+                    }
+                    return;
+                }
                 Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
                 Ok(None) => break,
                 Err(error) => {
@@ -124,6 +130,10 @@ impl Launcher {
         if let Err(error) = ended {
             tracing::error!(slot = self.slot, %error, "cannot kill a launcher");
         }
+        self.remove_containers();
+    }
+
+    fn remove_containers(&self) {
         rlox_host::remove_of_slot(&self.environment.cgroups, &self.environment.slot_prefix(self.slot));
     }
 }

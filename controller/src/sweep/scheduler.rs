@@ -63,7 +63,7 @@ pub(crate) async fn run(
     let (listener, socket) = server::listen_unix(&stage.socket_file())?;
     let (stop_server, stopped) = tokio::sync::watch::channel(false);
     let api = crate::api::Api::new(Arc::clone(&service), None);
-    let serving = tokio::spawn(server::serve(listener, api, stopped));
+    let serving = tokio::spawn(server::serve(listener, api, stopped, server::DRAIN_SLACK));
     let first_slot = service.pool.free_slot();
     let result = tokio::task::spawn_blocking(move || {
         trials(&stage, &store, &plan, &keys, parallel, first_slot, &stop)

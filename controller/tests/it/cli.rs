@@ -5,7 +5,10 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{CONTROLLER, SOON, VERIFY_SERVER, controller, host, nothing_left, output_within, program, ready, stderr, stdout};
+use crate::support::{
+    CONTROLLER, SOON, VERIFY_SERVER, controller, host, nothing_left, output_within, program, ready, stderr,
+    stdout,
+};
 
 /// Runs `rlox-controller` to its end and checks that nothing is left; returns code, output and messages.
 #[track_caller]
@@ -37,7 +40,11 @@ fn every_command_explains_itself() {
         let scratch = tempfile::tempdir().unwrap();
         let output = program(path, scratch.path()).args(arguments).arg("--help").output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
-        assert!(stdout(&output).contains("Usage:") && output.stderr.is_empty(), "{arguments:?}: {}", stdout(&output));
+        assert!(
+            stdout(&output).contains("Usage:") && output.stderr.is_empty(),
+            "{arguments:?}: {}",
+            stdout(&output)
+        );
     }
 }
 
@@ -82,7 +89,8 @@ fn a_changed_corpus_is_named_with_both_digests() {
 fn verify(code: &str, arguments: &[&str]) -> (Option<i32>, Value) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), code).unwrap();
-    let (status, out, err) = run(&[&["verify", file.path().to_str().unwrap(), "--workers", "1"], arguments].concat());
+    let (status, out, err) =
+        run(&[&["verify", file.path().to_str().unwrap(), "--workers", "1"], arguments].concat());
     (status, serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}\n{err}")))
 }
 
@@ -97,9 +105,17 @@ fn a_file_is_verified_and_the_exit_code_says_whether_it_is_good() {
     let (code, got) = verify(add, &["--test", "assert add(1, 2) == 4"]);
     assert_eq!((code, &got["verdict"], &got["reward"]), (Some(1), &json!("failed"), &json!(0.0)), "{got}");
     let (code, got) = verify("print('hello')", &[]);
-    assert_eq!((code, &got["verdict"], &got["stdout"]), (Some(0), &json!("completed"), &json!("hello\n")), "{got}");
+    assert_eq!(
+        (code, &got["verdict"], &got["stdout"]),
+        (Some(0), &json!("completed"), &json!("hello\n")),
+        "{got}"
+    );
     let (code, got) = verify("raise SystemExit(3)", &[]);
-    assert_eq!((code, &got["verdict"], &got["exit_status"]), (Some(1), &json!("error"), &json!("Clean(3)")), "{got}");
+    assert_eq!(
+        (code, &got["verdict"], &got["exit_status"]),
+        (Some(1), &json!("error"), &json!("Clean(3)")),
+        "{got}"
+    );
     let (code, got) = verify("while True: pass", &["--timeout-secs", "0.5"]);
     assert_eq!((code, &got["verdict"]), (Some(1), &json!("timeout")), "{got}");
 }
@@ -110,10 +126,15 @@ fn tests_may_come_from_a_file_and_the_program_from_standard_input() {
         return;
     }
     let tests = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(tests.path(), "def check(candidate):\n    assert candidate(2) == 4\ncheck(double)\n").unwrap();
+    std::fs::write(tests.path(), "def check(candidate):\n    assert candidate(2) == 4\ncheck(double)\n")
+        .unwrap();
     let scratch = tempfile::tempdir().unwrap();
-    let mut command = controller(scratch.path(), &["verify", "-", "--workers", "1", "--tests-file", tests.path().to_str().unwrap()]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = controller(
+        scratch.path(),
+        &["verify", "-", "--workers", "1", "--tests-file", tests.path().to_str().unwrap()],
+    );
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"def double(x):\n    return 2 * x\n").unwrap();
     let pid = child.id();
     let output = child.wait_with_output().unwrap();
@@ -143,7 +164,11 @@ fn a_checkout_without_bundles_says_what_to_do() {
     for name in ["snippet", "grader"] {
         let bundle = directory.path().join("bundles").join(name);
         std::fs::create_dir_all(&bundle).unwrap();
-        std::fs::copy(host::checkout().join("bundles").join(name).join("config.json"), bundle.join("config.json")).unwrap();
+        std::fs::copy(
+            host::checkout().join("bundles").join(name).join("config.json"),
+            bundle.join("config.json"),
+        )
+        .unwrap();
     }
     let text = start();
     assert!(text.contains("bundle prepare"), "{text}");

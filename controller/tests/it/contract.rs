@@ -20,7 +20,10 @@ fn health_names_version_isolation_pool_and_queue() {
     let isolation = &body["isolation"];
     assert_eq!((&isolation["tier"], &isolation["missing"]), (&json!("full"), &json!([])), "{body}");
     assert_eq!((&isolation["userns"], &isolation["seccomp"]), (&json!(true), &json!(true)));
-    assert!(["v1", "v2"].contains(&isolation["cgroup"].as_str().unwrap()) && isolation["landlock"].is_boolean(), "{body}");
+    assert!(
+        ["v1", "v2"].contains(&isolation["cgroup"].as_str().unwrap()) && isolation["landlock"].is_boolean(),
+        "{body}"
+    );
     assert_eq!((&body["pool"]["workers"], &body["pool"]["busy"]), (&json!(3), &json!(0)));
     assert_eq!(body["queue"], json!({ "waiting": 0, "capacity": 7 }));
     service.stop();
@@ -32,7 +35,8 @@ fn a_wrong_request_is_a_problem_document_with_reward_null() {
         return;
     }
     let service = Service::start();
-    let post = |path: &str, body: &str| service.address.request("POST", path, &[JSON], body.as_bytes()).unwrap();
+    let post =
+        |path: &str, body: &str| service.address.request("POST", path, &[JSON], body.as_bytes()).unwrap();
     for (body, status, word) in [
         ("{", 400, ""),
         ("", 400, ""),
@@ -50,7 +54,11 @@ fn a_wrong_request_is_a_problem_document_with_reward_null() {
     }
     // Without the media type nothing is parsed.
     service.address.request("POST", "/verify", &[], b"{}").unwrap().is_problem(415);
-    service.address.request("POST", "/verify", &[("Content-Type", "text/plain")], b"{}").unwrap().is_problem(415);
+    service
+        .address
+        .request("POST", "/verify", &[("Content-Type", "text/plain")], b"{}")
+        .unwrap()
+        .is_problem(415);
     for (method, path, status) in [
         ("GET", "/verify", 405),
         ("PUT", "/verify", 405),
@@ -85,7 +93,16 @@ fn limits_beyond_the_servers_are_refused_and_not_clipped() {
     if !ready() {
         return;
     }
-    let service = Service::with(&["--workers", "1", "--timeout-secs", "3", "--max-memory-mb", "1024", "--max-pids", "100"]);
+    let service = Service::with(&[
+        "--workers",
+        "1",
+        "--timeout-secs",
+        "3",
+        "--max-memory-mb",
+        "1024",
+        "--max-pids",
+        "100",
+    ]);
     for (name, refused, granted) in [
         ("timeout_secs", vec![json!(3.1), json!(60), json!(0), json!(-1), json!(0.001)], json!(3)),
         ("memory_mb", vec![json!(1025), json!(1u64 << 40), json!(0), json!(-1), json!(1.5)], json!(1024)),
@@ -105,7 +122,10 @@ fn limits_beyond_the_servers_are_refused_and_not_clipped() {
     // The server's own limit is also what a request gets that names none.
     let begun = std::time::Instant::now();
     let verdict = service.verify(&json!({ "code": "while True: pass" }));
-    assert_eq!((&verdict["verdict"], &verdict["containment"]["limits"]["timeout_secs"]), (&json!("timeout"), &json!(3.0)));
+    assert_eq!(
+        (&verdict["verdict"], &verdict["containment"]["limits"]["timeout_secs"]),
+        (&json!("timeout"), &json!(3.0))
+    );
     assert!((3.0..20.0).contains(&begun.elapsed().as_secs_f64()), "{:?}", begun.elapsed());
     service.stop();
 }
@@ -134,7 +154,10 @@ fn a_batch_answers_in_order() {
     // The first ones take longest.
     let requests: Vec<Value> = (0..8)
         .map(|number| {
-            let code = format!("import time\ntime.sleep({})\nprint('number', {number})\ndef f(): return {number}\n", f64::from(8 - number) * 0.05);
+            let code = format!(
+                "import time\ntime.sleep({})\nprint('number', {number})\ndef f(): return {number}\n",
+                f64::from(8 - number) * 0.05
+            );
             json!({ "code": code, "tests": [format!("assert f() == {}", number - number % 2)] })
         })
         .collect();
@@ -155,8 +178,10 @@ fn advantages_are_relative_to_the_group() {
     }
     let service = Service::start();
     let wrong = json!({ "code": "def f(a, b):\n    return 0\n", "tests": ["assert f(2, 3) == 5"] });
-    let requests = [honest(), wrong.clone(), honest(), honest(), wrong.clone(), wrong.clone(), wrong.clone(), wrong];
-    let batch = |size: Value| service.post("/verify/batch", &json!({ "requests": requests, "group_size": size }));
+    let requests =
+        [honest(), wrong.clone(), honest(), honest(), wrong.clone(), wrong.clone(), wrong.clone(), wrong];
+    let batch =
+        |size: Value| service.post("/verify/batch", &json!({ "requests": requests, "group_size": size }));
     let answer = batch(json!(2)).json();
     assert_eq!(answer["advantages"], json!([1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]), "{answer}");
     let answer = batch(json!(4)).json();
@@ -178,7 +203,9 @@ fn a_batch_with_one_wrong_entry_runs_nothing() {
         return;
     }
     let service = Service::start();
-    let batch = |requests: Value| post(&service.address, "/verify/batch", &json!({ "requests": requests })).is_problem(422);
+    let batch = |requests: Value| {
+        post(&service.address, "/verify/batch", &json!({ "requests": requests })).is_problem(422)
+    };
     batch(json!([honest(), { "code": "", "unknown": 1 }]));
     batch(json!([honest(), { "code": "", "timeout_secs": 600 }]));
     batch(Value::Array(vec![json!({ "code": "" }); 4097]));
@@ -196,7 +223,8 @@ fn metrics_count_what_happened() {
     service.is_well();
     service.verify(&json!({ "code": "def f(): return 1", "tests": ["assert f() == 2"] }));
     service.verify(&json!({ "code": "x = 1" }));
-    service.verify(&json!({ "code": "held = []\nwhile True: held.append(b'x' * (8 << 20))", "memory_mb": 64 }));
+    service
+        .verify(&json!({ "code": "held = []\nwhile True: held.append(b'x' * (8 << 20))", "memory_mb": 64 }));
     let answer = service.get("/metrics");
     assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/plain")), "{answer:?}");
     for line in [

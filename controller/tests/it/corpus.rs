@@ -91,8 +91,15 @@ families! { equality exhaustion exit introspection kernel output patching runtim
 fn others(service: &Service, requests: &[(String, Value)], verdict: &str, reward: f64) -> Vec<String> {
     let bodies: Vec<_> = requests.iter().map(|(_, body)| body.clone()).collect();
     let results = service.batch(&bodies);
-    let other = |got: &Value| got["verdict"] != verdict || got["reward"] != reward || got["containment"]["leftovers"] != 0;
-    requests.iter().zip(results).filter(|(_, got)| other(got)).map(|((name, _), got)| format!("{name}: {got}")).collect()
+    let other = |got: &Value| {
+        got["verdict"] != verdict || got["reward"] != reward || got["containment"]["leftovers"] != 0
+    };
+    requests
+        .iter()
+        .zip(results)
+        .filter(|(_, got)| other(got))
+        .map(|((name, _), got)| format!("{name}: {got}"))
+        .collect()
 }
 
 #[track_caller]
@@ -100,7 +107,13 @@ fn all(requests: &[(String, Value)], verdict: &str, reward: f64) {
     assert!(!requests.is_empty());
     let service = Service::start();
     let others = others(&service, requests, verdict, reward);
-    assert!(others.is_empty(), "{} of {} are not {verdict}:\n{}", others.len(), requests.len(), others.join("\n"));
+    assert!(
+        others.is_empty(),
+        "{} of {} are not {verdict}:\n{}",
+        others.len(),
+        requests.len(),
+        others.join("\n")
+    );
     service.stop();
 }
 
@@ -115,7 +128,12 @@ fn every_honest_twin_passes() {
         .unwrap()
         .iter()
         .filter(|snippet| snippet["twin"].is_string())
-        .map(|snippet| (snippet["id"].to_string(), json!({ "code": snippet["twin"], "tests": tests_of(&corpus, snippet) })))
+        .map(|snippet| {
+            (
+                snippet["id"].to_string(),
+                json!({ "code": snippet["twin"], "tests": tests_of(&corpus, snippet) }),
+            )
+        })
         .collect();
     assert_eq!(twins.len(), 38);
     all(&twins, "passed", 1.0);
@@ -154,8 +172,10 @@ fn every_reference_of_a_task_passes() {
     if !ready() {
         return;
     }
-    let references: Vec<_> =
-        tasks().iter().map(|task| (task["id"].to_string(), json!({ "code": task["reference"], "tests": task["tests"] }))).collect();
+    let references: Vec<_> = tasks()
+        .iter()
+        .map(|task| (task["id"].to_string(), json!({ "code": task["reference"], "tests": task["tests"] })))
+        .collect();
     all(&references, "passed", 1.0);
 }
 

@@ -12,7 +12,10 @@ fn descriptors(pid: i32) -> usize {
 
 fn resident_kib(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok()).unwrap()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok())
+        .unwrap()
 }
 
 #[test]
@@ -30,11 +33,18 @@ fn three_hundred_verifications_leave_nothing_open() {
     ];
     let round = |count: usize| service.batch(&kinds.iter().cycle().take(count).cloned().collect::<Vec<_>>());
     round(50);
-    let watched: Vec<i32> =
-        [Some(i32::try_from(service.id()).unwrap())].into_iter().chain((0..=2).map(|slot| service.launcher(slot))).map(Option::unwrap).collect();
+    let watched: Vec<i32> = [Some(i32::try_from(service.id()).unwrap())]
+        .into_iter()
+        .chain((0..=2).map(|slot| service.launcher(slot)))
+        .map(Option::unwrap)
+        .collect();
     let count = || watched.iter().map(|pid| descriptors(*pid)).collect::<Vec<_>>();
     wait_until("idle workers", SOON, || service.get("/health").json()["pool"]["busy"] == 0);
-    let (open, size, marks) = (count(), watched.iter().map(|pid| resident_kib(*pid)).collect::<Vec<_>>(), traces(service.id()).len());
+    let (open, size, marks) = (
+        count(),
+        watched.iter().map(|pid| resident_kib(*pid)).collect::<Vec<_>>(),
+        traces(service.id()).len(),
+    );
     for _ in 0..6 {
         round(50);
     }

@@ -93,11 +93,20 @@ fn a_token_is_asked_for_everywhere_but_at_health() {
         let call = |method: &str, path: &str, token: Option<&str>| {
             let mut headers = vec![("Content-Type", "application/json")];
             headers.extend(token.map(|token| ("Authorization", token)));
-            address.request(method, path, &headers, if method == "POST" { body.as_bytes() } else { b"" }).unwrap()
+            address
+                .request(method, path, &headers, if method == "POST" { body.as_bytes() } else { b"" })
+                .unwrap()
         };
         assert_eq!(call("GET", "/health", None).status, 200);
         let right = format!("Bearer {TOKEN}");
-        for wrong in [None, Some("Bearer "), Some("Bearer a-token-of-some-lengt"), Some("Bearer a-token-of-some-length2"), Some(TOKEN), Some("Basic YTpi")] {
+        for wrong in [
+            None,
+            Some("Bearer "),
+            Some("Bearer a-token-of-some-lengt"),
+            Some("Bearer a-token-of-some-length2"),
+            Some(TOKEN),
+            Some("Basic YTpi"),
+        ] {
             for (method, path) in [("POST", "/verify"), ("POST", "/verify/batch"), ("GET", "/metrics")] {
                 call(method, path, wrong).is_problem(401);
             }
@@ -122,7 +131,10 @@ fn a_refusal_names_its_authentication_scheme() {
     let service = Service::with(&["--workers", "1", "--token-file", file.to_str().unwrap()]);
     let answer = service.get("/metrics");
     answer.is_problem(401);
-    assert!(answer.header("www-authenticate").is_some_and(|scheme| scheme.starts_with("Bearer")), "{answer:?}");
+    assert!(
+        answer.header("www-authenticate").is_some_and(|scheme| scheme.starts_with("Bearer")),
+        "{answer:?}"
+    );
     service.stop();
 }
 
@@ -164,7 +176,14 @@ fn a_port_in_use_is_named_and_its_owner_is_left_alone() {
 
 #[test]
 fn nonsense_on_the_command_line_is_usage() {
-    for arguments in [&["--port", "70000"][..], &["--timeout-secs", "0"], &["--timeout-secs", "soon"], &["--workers", "0"], &["--queue", "0"], &["--host", "nowhere"]] {
+    for arguments in [
+        &["--port", "70000"][..],
+        &["--timeout-secs", "0"],
+        &["--timeout-secs", "soon"],
+        &["--workers", "0"],
+        &["--queue", "0"],
+        &["--host", "nowhere"],
+    ] {
         let scratch = tempfile::tempdir().unwrap();
         let output = controller(scratch.path(), &["serve"]).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));

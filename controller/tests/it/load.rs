@@ -23,7 +23,10 @@ fn a_full_queue_is_429_with_a_time_to_come_back() {
     for _ in 0..3 {
         let answer = service.post("/verify", &endless);
         answer.is_problem(429);
-        assert!(answer.header("retry-after").is_some_and(|secs| secs.parse::<u32>().is_ok_and(|secs| secs > 0)), "{answer:?}");
+        assert!(
+            answer.header("retry-after").is_some_and(|secs| secs.parse::<u32>().is_ok_and(|secs| secs > 0)),
+            "{answer:?}"
+        );
     }
     for taken in [running, waiting] {
         let answer = taken.join().unwrap();
@@ -55,7 +58,8 @@ fn time_in_the_queue_does_not_count_as_time_of_the_program() {
     for result in &results {
         assert_eq!(result["verdict"], "passed", "{result}");
     }
-    let longest = results.iter().filter_map(|result| result["usage"]["queue_secs"].as_f64()).fold(0.0, f64::max);
+    let longest =
+        results.iter().filter_map(|result| result["usage"]["queue_secs"].as_f64()).fold(0.0, f64::max);
     assert!(longest > 3.0, "{longest}");
     service.stop();
 }
@@ -69,7 +73,11 @@ fn a_client_that_leaves_costs_nobody_anything() {
     for _ in 0..3 {
         let body = slow(1.0).to_string();
         let mut stream = Address::connect_tcp(service.port).unwrap();
-        stream.write_all(head("POST", "/verify", &[("Content-Type", "application/json")], body.len()).as_bytes()).unwrap();
+        stream
+            .write_all(
+                head("POST", "/verify", &[("Content-Type", "application/json")], body.len()).as_bytes(),
+            )
+            .unwrap();
         stream.write_all(body.as_bytes()).unwrap();
         service.wait_busy(1, 0);
         drop(stream);
@@ -93,7 +101,10 @@ fn garbage_and_half_requests_cost_nobody_anything() {
     let mut halves = Vec::new();
     for _ in 0..20 {
         let mut half = Address::connect_tcp(service.port).unwrap();
-        half.write_all(b"POST /verify HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{").unwrap();
+        half.write_all(
+            b"POST /verify HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+        )
+        .unwrap();
         halves.push(half);
     }
     service.is_well();
@@ -102,26 +113,37 @@ fn garbage_and_half_requests_cost_nobody_anything() {
 }
 
 /// An operator's stop must not depend on a client's good will.
-#[test]
-fn a_client_that_never_finishes_does_not_hold_up_the_stop() {
+#[track_caller]
+fn stops_despite(unfinished: &[u8]) {
     if !ready() {
         return;
     }
-    for unfinished in [
-        &b""[..],
-        b"POST /verify HTTP/1.1\r\nContent-Le",
-        b"POST /verify HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
-        b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n",
-    ] {
-        let mut service = Service::with(&["--workers", "1"]);
-        let mut stream = Address::connect_tcp(service.port).unwrap();
-        stream.write_all(unfinished).unwrap();
-        service.is_well();
-        service.signal(Signal::SIGTERM);
-        let begun = std::time::Instant::now();
-        let status = service.ended();
-        assert_eq!(status.code(), Some(0), "{:?} after {:?}", String::from_utf8_lossy(unfinished), begun.elapsed());
-        nothing_left(service.id(), service.scratch.path());
-        drop(stream);
-    }
+    let mut service = Service::with(&["--workers", "1"]);
+    let mut stream = Address::connect_tcp(service.port).unwrap();
+    stream.write_all(unfinished).unwrap();
+    service.is_well();
+    service.signal(Signal::SIGTERM);
+    assert_eq!(service.ended().code(), Some(0));
+    nothing_left(service.id(), service.scratch.path());
+    drop(stream);
+}
+
+#[test]
+fn a_connection_without_a_request_does_not_hold_up_the_stop() {
+    stops_despite(b"");
+}
+
+#[test]
+fn a_connection_that_was_answered_does_not_hold_up_the_stop() {
+    stops_despite(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n");
+}
+
+#[test]
+fn half_a_head_does_not_hold_up_the_stop() {
+    stops_despite(b"POST /verify HTTP/1.1\r\nContent-Le");
+}
+
+#[test]
+fn half_a_body_does_not_hold_up_the_stop() {
+    stops_despite(b"POST /verify HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{");
 }

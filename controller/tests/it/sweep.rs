@@ -14,13 +14,20 @@ use crate::support::{SOON, controller, host, nothing_left, output_within, ready,
 
 /// Two trials of two steps take half a minute on two idle cores.
 const LONG: Duration = Duration::from_secs(300);
+/// The two trials of this plan.
 const NAMES: [&str; 2] = ["in_loop_seed0_fraction10", "rlox_seed0_fraction10"];
 const PLAN: [&str; 8] = ["--seeds", "0", "--percents", "10", "--max-steps", "2", "--stall-secs", "120"];
 
 fn trainer() -> bool {
     ready()
-        && need(host::checkout().join("harness/.venv/bin/python").exists(), "trainer environment harness/.venv")
-        && need(runtime().with_file_name("librlox_rl_ops_ffi.so").is_file(), "librlox_rl_ops_ffi.so beside rlox-runtime (cargo build --release)")
+        && need(
+            host::checkout().join("harness/.venv/bin/python").exists(),
+            "trainer environment harness/.venv",
+        )
+        && need(
+            runtime().with_file_name("librlox_rl_ops_ffi.so").is_file(),
+            "librlox_rl_ops_ffi.so beside rlox-runtime (cargo build --release)",
+        )
 }
 
 /// A sweep's directory with the directory for temporary files beside it.
@@ -69,7 +76,10 @@ impl Place {
 
 fn summary(place: &Place, name: &str) -> Value {
     let path = place.sweep().join(name).join("run_summary.json");
-    serde_json::from_str(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))).unwrap()
+    serde_json::from_str(
+        &std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+    )
+    .unwrap()
 }
 
 /// Each file of a directory tree with its time of change.
@@ -96,13 +106,25 @@ fn trials_are_recorded_once_summed_up_and_drawn() {
     for name in NAMES {
         let run = summary(&place, name);
         assert_eq!(run["recorded_by"], "rlox-controller", "{run}");
-        assert_eq!((run["seed"].as_u64(), run["adversarial_fraction"].as_f64()), (Some(0), Some(0.1)), "{run}");
+        assert_eq!(
+            (run["seed"].as_u64(), run["adversarial_fraction"].as_f64()),
+            (Some(0), Some(0.1)),
+            "{run}"
+        );
         assert_eq!(run["leftovers"], 0, "{run}");
         assert!(place.sweep().join(name).join("trainer.log").is_file());
     }
     let run = summary(&place, NAMES[1]);
-    assert_eq!((&run["condition"], &run["survived"], &run["exit_status"]), (&"rlox".into(), &true.into(), &"Clean(0)".into()), "{run}");
-    assert_eq!((run["steps_completed"].as_u64(), run["contagion_events"].as_u64()), (Some(2), Some(0)), "{run}");
+    assert_eq!(
+        (&run["condition"], &run["survived"], &run["exit_status"]),
+        (&"rlox".into(), &true.into(), &"Clean(0)".into()),
+        "{run}"
+    );
+    assert_eq!(
+        (run["steps_completed"].as_u64(), run["contagion_events"].as_u64()),
+        (Some(2), Some(0)),
+        "{run}"
+    );
     let metrics = std::fs::read_to_string(place.sweep().join(NAMES[1]).join("metrics.jsonl")).unwrap();
     let rows: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.iter().map(|row| row["step"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(2)]);
@@ -132,9 +154,17 @@ fn trials_are_recorded_once_summed_up_and_drawn() {
         let bytes = std::fs::read(place.root.path().join("figures").join(format!("{name}.png"))).unwrap();
         assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n") && bytes.len() > 1000, "{name}");
     }
-    let mut parts: Vec<_> = std::fs::read_dir(place.root.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    let mut parts: Vec<_> =
+        std::fs::read_dir(place.root.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
     parts.sort();
     assert_eq!(parts, ["figures", "p3_summary.json", "p3_summary.md", "sweep_out"]);
+}
+
+/// Trainers in containers of this controller.
+fn trainers(child: &Child) -> usize {
+    let line = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let all = host::processes(&format!("rlox-{}.", child.id()));
+    all.iter().filter(|pid| line(pid).contains("trl_grpo_run.py")).count()
 }
 
 fn signal(child: &Child, signal: Signal) {
@@ -158,11 +188,9 @@ fn a_sweep_is_locked_cancelled_and_resumed() {
         return;
     }
     let place = Place::new();
+    // Both trainers run, those of an earlier attempt do not count.
     let running = |child: &Child| {
-        wait_until("running trials", Duration::from_secs(90), || {
-            let marks = host::traces(child.id());
-            NAMES.iter().all(|name| place.sweep().join(name).join("trainer.log").is_file()) && marks.len() > 3
-        });
+        wait_until("running trials", Duration::from_secs(90), || trainers(child) == NAMES.len());
     };
     let first = place.begin("run", &[&PLAN[..], &["--parallel", "2"]].concat());
     running(&first);
@@ -170,12 +198,18 @@ fn a_sweep_is_locked_cancelled_and_resumed() {
     let second = place.run("run", &PLAN);
     assert_eq!(second.status.code(), Some(1));
     let text = stderr(&second);
-    assert!(text.contains("in use by another sweep") && text.contains(&format!("process {}", first.id())), "{text}");
+    assert!(
+        text.contains("in use by another sweep") && text.contains(&format!("process {}", first.id())),
+        "{text}"
+    );
     let status = place.succeeds("status", &[]);
     assert!(status.contains(&format!("running (process {})", first.id())), "{status}");
     place.succeeds("cancel", &[]);
     cancelled(&place, first);
-    assert!(NAMES.iter().all(|name| !place.sweep().join(name).join("run_summary.json").exists()), "a stopped trial was recorded");
+    assert!(
+        NAMES.iter().all(|name| !place.sweep().join(name).join("run_summary.json").exists()),
+        "a stopped trial was recorded"
+    );
 
     // Nothing runs any more: there is nothing to cancel.
     assert_eq!(place.run("cancel", &[]).status.code(), Some(1));
@@ -199,10 +233,15 @@ fn the_full_plan_has_the_published_24_trials() {
         assert_eq!(lines.iter().filter(|line| line.contains(&format!("--backend {backend} "))).count(), 12);
     }
     for fraction in ["0", "0.01", "0.05", "0.1"] {
-        assert_eq!(lines.iter().filter(|line| line.contains(&format!("--adversarial-fraction {fraction} "))).count(), 6, "{fraction}");
+        assert_eq!(
+            lines.iter().filter(|line| line.contains(&format!("--adversarial-fraction {fraction} "))).count(),
+            6,
+            "{fraction}"
+        );
     }
     assert!(lines.iter().all(|line| line.contains("--max-steps 30 ") && line.contains("--rlox-server-url ")));
-    let outputs: std::collections::HashSet<_> = lines.iter().filter_map(|line| line.split("--output-dir ").nth(1)).collect();
+    let outputs: std::collections::HashSet<_> =
+        lines.iter().filter_map(|line| line.split("--output-dir ").nth(1)).collect();
     assert_eq!(outputs.len(), 24);
     assert_eq!(place.succeeds("plan", &["--profile", "smoke"]).lines().count(), 4);
     assert!(!place.sweep().exists(), "a plan writes nothing");
@@ -237,7 +276,8 @@ fn a_changed_corpus_stops_the_sweep_before_anything_runs() {
     let text = stderr(&output);
     let sums = std::fs::read_to_string(corpus.join("SHA256SUMS")).unwrap();
     let pinned = sums.lines().find_map(|line| line.strip_suffix("  adversarial_corpus_v1.json")).unwrap();
-    let digests: Vec<_> = text.split(|each: char| !each.is_ascii_hexdigit()).filter(|word| word.len() == 64).collect();
+    let digests: Vec<_> =
+        text.split(|each: char| !each.is_ascii_hexdigit()).filter(|word| word.len() == 64).collect();
     assert!(digests.len() == 2 && digests.contains(&pinned) && digests[0] != digests[1], "{text}");
     assert!(!place.sweep().exists(), "something was begun");
 }

@@ -28,8 +28,12 @@ fn of_programs_with_tests() {
         return;
     }
     let service = Service::start();
-    let passed = expect(&service, &tested("def f(a, b):\n    return a + b"), "passed", json!(1.0), "Clean(0)");
-    assert_eq!(passed["tests"], json!([{ "index": 0, "passed": true, "message": null }, { "index": 1, "passed": true, "message": null }]));
+    let passed =
+        expect(&service, &tested("def f(a, b):\n    return a + b"), "passed", json!(1.0), "Clean(0)");
+    assert_eq!(
+        passed["tests"],
+        json!([{ "index": 0, "passed": true, "message": null }, { "index": 1, "passed": true, "message": null }])
+    );
     assert_eq!(passed["tampering"], json!([]));
     let failed = expect(&service, &tested("def f(a, b):\n    return 5"), "failed", json!(0.0), "Clean(0)");
     assert_eq!((&failed["tests"][0]["passed"], &failed["tests"][1]["passed"]), (&json!(true), &json!(false)));
@@ -44,7 +48,13 @@ fn of_programs_with_tests() {
     expect(&service, &tested("import os\nos._exit(7)"), "error", json!(0.0), "Clean(7)");
     expect(&service, &tested("while True: pass"), "timeout", json!(0.0), "Timeout");
     expect(&service, &tested("def f(a, b):\n    while True: pass"), "timeout", json!(0.0), "Timeout");
-    expect(&service, &tested("held = []\nwhile True: held.append(b'x' * (8 << 20))"), "oom_killed", json!(0.0), "OomKilled");
+    expect(
+        &service,
+        &tested("held = []\nwhile True: held.append(b'x' * (8 << 20))"),
+        "oom_killed",
+        json!(0.0),
+        "OomKilled",
+    );
     expect(&service, &tested("import ctypes\nctypes.string_at(0)"), "killed", json!(0.0), "Signaled(11)");
     expect(&service, &tested("while True: print('x' * 10000)"), "output_limit", json!(0.0), "Signaled(9)");
     service.is_well();
@@ -57,12 +67,27 @@ fn of_programs_that_are_only_run() {
         return;
     }
     let service = Service::start();
-    let done = expect(&service, &only_run("import sys\nprint('out')\nprint('err', file=sys.stderr)"), "completed", Value::Null, "Clean(0)");
-    assert_eq!((&done["stdout"], &done["stderr"], &done["tests"]), (&json!("out\n"), &json!("err\n"), &json!([])));
+    let done = expect(
+        &service,
+        &only_run("import sys\nprint('out')\nprint('err', file=sys.stderr)"),
+        "completed",
+        Value::Null,
+        "Clean(0)",
+    );
+    assert_eq!(
+        (&done["stdout"], &done["stderr"], &done["tests"]),
+        (&json!("out\n"), &json!("err\n"), &json!([]))
+    );
     expect(&service, &only_run(""), "completed", Value::Null, "Clean(0)");
     expect(&service, &only_run("raise SystemExit(3)"), "error", Value::Null, "Clean(3)");
     expect(&service, &only_run("while True: pass"), "timeout", Value::Null, "Timeout");
-    expect(&service, &only_run("held = []\nwhile True: held.append(b'x' * (8 << 20))"), "oom_killed", Value::Null, "OomKilled");
+    expect(
+        &service,
+        &only_run("held = []\nwhile True: held.append(b'x' * (8 << 20))"),
+        "oom_killed",
+        Value::Null,
+        "OomKilled",
+    );
     expect(&service, &only_run("import ctypes\nctypes.string_at(0)"), "killed", Value::Null, "Signaled(11)");
     expect(&service, &only_run("while True: print('x' * 10000)"), "output_limit", Value::Null, "Signaled(9)");
     service.stop();
@@ -81,10 +106,28 @@ fn of_programs_with_input_and_output() {
     let wrong = json!([{ "stdin": "1 2\n", "stdout": "3\n" }, { "stdin": "5 5\n", "stdout": "11\n" }]);
     let failed = expect(&service, &with(sum, wrong), "failed", json!(0.0), "Clean(0)");
     assert_eq!((&failed["tests"][0]["passed"], &failed["tests"][1]["passed"]), (&json!(true), &json!(false)));
-    expect(&service, &with("print(3)\nraise SystemExit(1)", json!([{ "stdin": "", "stdout": "3\n" }])), "error", json!(0.0), "Clean(1)");
-    expect(&service, &with("while True: pass", json!([{ "stdin": "", "stdout": "" }])), "timeout", json!(0.0), "Timeout");
+    expect(
+        &service,
+        &with("print(3)\nraise SystemExit(1)", json!([{ "stdin": "", "stdout": "3\n" }])),
+        "error",
+        json!(0.0),
+        "Clean(1)",
+    );
+    expect(
+        &service,
+        &with("while True: pass", json!([{ "stdin": "", "stdout": "" }])),
+        "timeout",
+        json!(0.0),
+        "Timeout",
+    );
     // Both kinds together: every one of them has to pass.
-    let mut both = with(&format!("def f(a, b):\n    return a + b\nif __name__ == '__main__':\n    {}", sum.replace('\n', "\n    ")), right);
+    let mut both = with(
+        &format!(
+            "def f(a, b):\n    return a + b\nif __name__ == '__main__':\n    {}",
+            sum.replace('\n', "\n    ")
+        ),
+        right,
+    );
     both["tests"] = json!(["assert True"]);
     let got = service.verify(&both);
     // Loading the program for the tests reads an empty input and raises.
@@ -104,7 +147,13 @@ fn output_is_kept_to_its_limit_and_said_to_be_cut() {
     assert_eq!((&got["stdout"], &got["stdout_truncated"]), (&json!("01234567890123456789"), &json!(true)));
     assert_eq!((&got["stderr"], &got["stderr_truncated"]), (&json!("short"), &json!(false)));
     // Bytes that are no UTF-8 do not break the answer.
-    let got = expect(&service, &only_run("import os\nos.write(1, b'\\xff\\x00ok')"), "completed", Value::Null, "Clean(0)");
+    let got = expect(
+        &service,
+        &only_run("import os\nos.write(1, b'\\xff\\x00ok')"),
+        "completed",
+        Value::Null,
+        "Clean(0)",
+    );
     assert_eq!(got["stdout"], "\u{fffd}\u{0}ok");
     service.stop();
 }
@@ -121,14 +170,24 @@ fn usage_and_containment_are_reported() {
     for name in ["queue_secs", "setup_secs", "wall_secs", "cpu_secs"] {
         assert!((0.0..30.0).contains(&usage[name].as_f64().unwrap()), "{name}: {usage}");
     }
-    assert!(usage["wall_secs"].as_f64().unwrap() > 0.0 && usage["cpu_secs"].as_f64().unwrap() > 0.0, "{usage}");
+    assert!(
+        usage["wall_secs"].as_f64().unwrap() > 0.0 && usage["cpu_secs"].as_f64().unwrap() > 0.0,
+        "{usage}"
+    );
     let peak = usage["memory_peak_bytes"].as_u64().unwrap();
     assert!((60 << 20..=128 << 20).contains(&peak), "{usage}");
     let containment = &got["containment"];
     assert_eq!(containment["tier"], service.get("/health").json()["isolation"]["tier"]);
-    assert_eq!((&containment["limits"]["memory_mb"], &containment["limits"]["pids"]), (&json!(128), &json!(64)));
-    assert_eq!((&containment["events"]["oom_kill"], &containment["events"]["pids_max"]), (&json!(0), &json!(0)));
-    let ids: std::collections::HashSet<_> = (0..3).map(|_| service.verify(&only_run(""))["id"].to_string()).collect();
+    assert_eq!(
+        (&containment["limits"]["memory_mb"], &containment["limits"]["pids"]),
+        (&json!(128), &json!(64))
+    );
+    assert_eq!(
+        (&containment["events"]["oom_kill"], &containment["events"]["pids_max"]),
+        (&json!(0), &json!(0))
+    );
+    let ids: std::collections::HashSet<_> =
+        (0..3).map(|_| service.verify(&only_run(""))["id"].to_string()).collect();
     assert_eq!(ids.len(), 3);
     service.stop();
 }

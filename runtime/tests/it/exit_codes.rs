@@ -52,7 +52,12 @@ fn the_standard_streams_are_the_callers() {
         return;
     }
     let mut child = run(&[], &[]).stdin(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(b"import sys\nprint(6 * 7)\nprint('down', file=sys.stderr)\n").unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"import sys\nprint(6 * 7)\nprint('down', file=sys.stderr)\n")
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n");
     assert_eq!((stderr(&output).as_str(), output.status.code()), ("down\n", Some(0)));
@@ -76,7 +81,13 @@ fn a_deadline_kills_a_loop_and_nothing_else() {
     }
     let begun = Instant::now();
     let mut command = Command::new(RUNTIME);
-    command.args(["run", "--timeout-secs", "0.5"]).arg(bundle()).args(["--", "/usr/bin/python3", "-I", "-S", "-c"]);
+    command.args(["run", "--timeout-secs", "0.5"]).arg(bundle()).args([
+        "--",
+        "/usr/bin/python3",
+        "-I",
+        "-S",
+        "-c",
+    ]);
     let output = command.arg("while True: pass").output().unwrap();
     assert_eq!(output.status.code(), Some(137));
     assert!(stderr(&output).contains("deadline"), "{}", stderr(&output));
@@ -119,7 +130,9 @@ fn an_id_that_could_leave_its_directory_is_64() {
 /// The help promises it: 64 usage.
 #[test]
 fn a_command_line_that_makes_no_sense_is_64() {
-    for arguments in [&["run"][..], &["run", "--timeout-secs", "0", "x"], &["run", "--no-such-flag"], &["no-such"]] {
+    for arguments in
+        [&["run"][..], &["run", "--timeout-secs", "0", "x"], &["run", "--no-such-flag"], &["no-such"]]
+    {
         let output = Command::new(RUNTIME).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(64), "{arguments:?}: {}", stderr(&output));
     }

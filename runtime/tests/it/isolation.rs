@@ -15,7 +15,9 @@ fn it_is_an_ordinary_user_without_any_capability() {
     if !ready() {
         return;
     }
-    let seen = json(&format!("{STATUS}import os\nprint(json.dumps([os.getresuid(), os.getresgid(), os.getgroups(), status]))"));
+    let seen = json(&format!(
+        "{STATUS}import os\nprint(json.dumps([os.getresuid(), os.getresgid(), os.getgroups(), status]))"
+    ));
     // Root maps a range and runs as 1000; an ordinary caller maps itself alone, to 0.
     let id = if nix::unistd::geteuid().is_root() { 1000 } else { 0 };
     assert_eq!(seen[0], value!([id, id, id]));
@@ -29,10 +31,15 @@ fn it_is_an_ordinary_user_without_any_capability() {
 
 #[test]
 fn root_leaves_none_of_its_groups() {
-    if !ready() || !crate::support::host::need(nix::unistd::geteuid().is_root(), "real root, which may drop groups") {
+    if !ready()
+        || !crate::support::host::need(nix::unistd::geteuid().is_root(), "real root, which may drop groups")
+    {
         return;
     }
-    assert_eq!(json("import json, os; print(json.dumps([g for g in os.getgroups() if g != 1000]))"), value!([]));
+    assert_eq!(
+        json("import json, os; print(json.dumps([g for g in os.getgroups() if g != 1000]))"),
+        value!([])
+    );
 }
 
 #[test]
@@ -50,7 +57,9 @@ fn every_namespace_is_its_own() {
         return;
     }
     let names = ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"];
-    let inside = json(&format!("import json, os\nprint(json.dumps({{n: os.readlink('/proc/self/ns/' + n) for n in {names:?}}}))"));
+    let inside = json(&format!(
+        "import json, os\nprint(json.dumps({{n: os.readlink('/proc/self/ns/' + n) for n in {names:?}}}))"
+    ));
     for name in names {
         let host = std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap();
         assert_ne!(inside[name].as_str().unwrap(), host.to_str().unwrap(), "{name}");
@@ -67,7 +76,8 @@ fn its_own_cgroup_is_the_root_that_it_sees() {
     assert!(!text.contains("rlox"), "{text}");
     for line in text.lines() {
         let (controllers, path) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')).unwrap();
-        let limited = controllers.is_empty() || controllers.split(',').any(|name| ["memory", "pids", "cpu"].contains(&name));
+        let limited = controllers.is_empty()
+            || controllers.split(',').any(|name| ["memory", "pids", "cpu"].contains(&name));
         // A hybrid host's v2 hierarchy carries no limits and is not joined.
         if limited && !(controllers.is_empty() && text.lines().count() > 1) {
             assert_eq!(path, "/", "{line}");
@@ -99,7 +109,8 @@ fn there_is_no_network_but_a_loopback_that_is_down() {
     for refused in seen.as_array().unwrap()[2..6].iter().filter_map(Value::as_str) {
         assert!(["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"].contains(&refused), "{seen}");
     }
-    assert_eq!(seen[6], 1, "routes: {seen}");
+    // At most the table's heading.
+    assert!(seen[6].as_u64().unwrap() <= 1, "routes: {seen}");
 }
 
 #[test]
@@ -144,7 +155,10 @@ fn mounts_are_the_bundles_alone_and_hardened() {
         if ["/proc", "/dev/shm", "/tmp"].contains(&point) {
             assert!(options.contains("nosuid") && options.contains("nodev"), "{line}");
         }
-        assert!(!fields.iter().any(|field| field.starts_with("shared:") || field.starts_with("master:")), "propagation: {line}");
+        assert!(
+            !fields.iter().any(|field| field.starts_with("shared:") || field.starts_with("master:")),
+            "propagation: {line}"
+        );
     }
 }
 
@@ -168,9 +182,12 @@ fn no_file_of_the_host_is_visible() {
         bundle().display().to_string(),
         RUNTIME.to_owned(),
     ];
-    let seen = json(&format!("import json, os\nprint(json.dumps([p for p in {candidates:?} if os.path.lexists(p)]))"));
+    let seen = json(&format!(
+        "import json, os\nprint(json.dumps([p for p in {candidates:?} if os.path.lexists(p)]))"
+    ));
     assert_eq!(seen, value!([]));
-    let top: BTreeSet<String> = serde_json::from_value(json("import json, os; print(json.dumps(os.listdir('/')))")).unwrap();
+    let top: BTreeSet<String> =
+        serde_json::from_value(json("import json, os; print(json.dumps(os.listdir('/')))")).unwrap();
     let allowed = ["bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "tmp", "usr"];
     assert!(top.iter().all(|name| allowed.contains(&name.as_str())), "{top:?}");
 }
@@ -180,7 +197,10 @@ fn the_callers_environment_and_descriptors_stay_outside() {
     if !ready() {
         return;
     }
-    let environment = python("import json, os; print(json.dumps(dict(os.environ)))").env("RLOX_SECRET", "hunter2").output().unwrap();
+    let environment = python("import json, os; print(json.dumps(dict(os.environ)))")
+        .env("RLOX_SECRET", "hunter2")
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&environment.stdout).into_owned();
     assert!(text.contains("PATH") && !text.contains("hunter2") && !text.contains("CARGO"), "{text}");
     // A shell that holds host files open on inheritable descriptors starts the runtime.
@@ -192,7 +212,8 @@ fn the_callers_environment_and_descriptors_stay_outside() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let seen: Vec<(u32, String)> = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    let seen: Vec<(u32, String)> =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
     let beyond: Vec<_> = seen.iter().filter(|(number, _)| *number > 2).collect();
     assert!(beyond.is_empty(), "inherited: {beyond:?}");
 }

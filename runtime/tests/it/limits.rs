@@ -139,7 +139,9 @@ fn open_files_and_core_dumps_are_bounded() {
 
 #[test]
 fn cpu_time_is_shared_by_all_tasks_of_a_container() {
-    if !ready() || !crate::support::host::need(std::thread::available_parallelism().unwrap().get() > 1, "two cores") {
+    if !ready()
+        || !crate::support::host::need(std::thread::available_parallelism().unwrap().get() > 1, "two cores")
+    {
         return;
     }
     // Two busy processes for two seconds: more than one CPU would give more than two seconds of CPU time.

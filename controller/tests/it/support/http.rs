@@ -71,13 +71,23 @@ impl Address {
     }
 
     /// Sends one request and reads the whole answer.
-    pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Answer> {
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<Answer> {
         let mut stream = self.connect()?;
         let head = head(method, path, headers, body.len());
         stream.write_all(head.as_bytes())?;
         // A server that refuses a long body may stop reading it.
         match stream.write_all(body) {
-            Err(error) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => return Err(error),
+            Err(error)
+                if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) =>
+            {
+                return Err(error);
+            }
             Ok(()) | Err(_) => {}
         }
         let mut bytes = Vec::new();
@@ -90,13 +100,17 @@ impl Address {
                 Err(error) => return Err(error),
             }
         }
-        parse(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, String::from_utf8_lossy(&bytes).into_owned()))
+        parse(&bytes).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, String::from_utf8_lossy(&bytes).into_owned())
+        })
     }
 }
 
 /// A request's head, with the blank line.
 pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &str)], length: usize) -> String {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n");
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n"
+    );
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
@@ -108,9 +122,18 @@ fn parse(bytes: &[u8]) -> Option<Answer> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let headers: Vec<_> =
-        lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let length = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length")).and_then(|(_, value)| value.parse().ok());
+    let headers: Vec<_> = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let length = headers
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, value)| value.parse().ok());
     // An answer that was cut is none.
-    length.is_none_or(|length: usize| length == body.len()).then(|| Answer { status, headers, body: body.to_owned() })
+    length.is_none_or(|length: usize| length == body.len()).then(|| Answer {
+        status,
+        headers,
+        body: body.to_owned(),
+    })
 }

@@ -21,7 +21,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// `rlox-runtime`, which cargo builds beside the controller where it builds the workspace.
 pub(crate) fn runtime() -> PathBuf {
-    let path = std::env::var_os("RLOX_RUNTIME").map_or_else(|| Path::new(CONTROLLER).with_file_name("rlox-runtime"), PathBuf::from);
+    let path = std::env::var_os("RLOX_RUNTIME")
+        .map_or_else(|| Path::new(CONTROLLER).with_file_name("rlox-runtime"), PathBuf::from);
     assert!(path.is_file(), "{} is missing; build the workspace: cargo build --release", path.display());
     path
 }
@@ -80,10 +81,11 @@ pub(crate) fn output_within(command: &mut Command, limit: Duration) -> (u32, Out
     (pid, output)
 }
 
-/// Fails where a process of ours that ended left anything behind.
+/// Fails where a process of ours that ended left anything behind. At once: a service that another test starts
+/// cleans up after dead ones.
 #[track_caller]
 pub(crate) fn nothing_left(pid: u32, scratch: &Path) {
-    host::wait_until(&format!("the end of {:?}", host::traces(pid)), Duration::from_secs(10), || host::traces(pid).is_empty());
+    assert_eq!(host::traces(pid), Vec::<String>::new(), "left by process {pid}");
     let files: Vec<_> = std::fs::read_dir(scratch).unwrap().flatten().map(|entry| entry.path()).collect();
     assert!(files.is_empty(), "temporary files: {files:?}");
 }

@@ -55,7 +55,9 @@ impl Service {
             let ended = service.child.try_wait().unwrap();
             assert!(ended.is_none(), "the service ended with {ended:?}: {}", service.log());
             let log = service.log();
-            let port = log.split_once("listening on http://127.0.0.1:").map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+            let port = log
+                .split_once("listening on http://127.0.0.1:")
+                .map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
             service.port = port.and_then(|port| port.parse().ok()).unwrap_or(0);
             service.port != 0
         });
@@ -125,12 +127,17 @@ impl Service {
         })
     }
 
-    /// Processes in the containers of one launcher.
+    /// Programs that run in the containers of one launcher; not what libcontainer runs while it makes one.
     pub(crate) fn contained(&self, slot: u16) -> Vec<i32> {
         let inside = |pid: &i32| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
             let prefix = format!("/rlox-{}.", self.id());
-            text.lines().filter_map(|line| line.split_once(&prefix)).any(|(_, rest)| rest.split('-').nth(1) == Some(&slot.to_string()))
+            line.contains("/opt/rlox/")
+                && text
+                    .lines()
+                    .filter_map(|line| line.split_once(&prefix))
+                    .any(|(_, rest)| rest.split('-').nth(1) == Some(&slot.to_string()))
         };
         processes(&format!("rlox-{}.", self.id())).into_iter().filter(inside).collect()
     }
@@ -183,7 +190,9 @@ pub(crate) fn slow(secs: f64) -> Value {
 
 #[track_caller]
 pub(crate) fn post(address: &Address, path: &str, body: &Value) -> Answer {
-    address.request("POST", path, &[("Content-Type", "application/json")], body.to_string().as_bytes()).unwrap()
+    address
+        .request("POST", path, &[("Content-Type", "application/json")], body.to_string().as_bytes())
+        .unwrap()
 }
 
 /// Sends a request from a thread of its own.

@@ -101,7 +101,11 @@ pub(crate) fn traces(pid: u32) -> Vec<String> {
     cgroups(Path::new("/sys/fs/cgroup"), &token, 0, &mut found);
     for parent in run_parents() {
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-        found.extend(entries.filter(|entry| named(&entry.file_name(), &token)).map(|entry| format!("directory {}", entry.path().display())));
+        found.extend(
+            entries
+                .filter(|entry| named(&entry.file_name(), &token))
+                .map(|entry| format!("directory {}", entry.path().display())),
+        );
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     found.extend(mounts.lines().filter(|line| line.contains(&token)).map(|line| format!("mount {line}")));
