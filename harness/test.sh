@@ -20,8 +20,11 @@ cargo clippy --release --locked --workspace --all-targets --quiet -- -D warnings
 python=harness/.venv/bin/python
 "$python" -m ruff check --quiet harness bundles
 "$python" -m ruff format --quiet --check harness bundles
+if ! command -v cargo-deny >/dev/null && [ "${RLOX_FORBID_SKIPS:-}" = 1 ]; then
+    cargo install --quiet --locked cargo-deny
+fi
 if command -v cargo-deny >/dev/null; then
-    cargo deny --offline check licenses bans sources
+    cargo deny --log-level error check licenses bans sources
 else
     echo "SKIPPED cargo deny: needs cargo-deny (cargo install cargo-deny)"
 fi
