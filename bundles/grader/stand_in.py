@@ -29,6 +29,35 @@ LIBRARY = {
 }
 
 
+# Names of the library with which tests compare: never the program's, whatever it defines.
+TRUSTED = {
+    "Counter": "collections",
+    "OrderedDict": "collections",
+    "defaultdict": "collections",
+    "deque": "collections",
+    "Decimal": "decimal",
+    "Fraction": "fractions",
+    "deepcopy": "copy",
+    "isclose": "math",
+    "isinf": "math",
+    "isnan": "math",
+}
+# Modules whose names nobody gives to a function: always this process's own.
+TRUSTED_MODULES = frozenset(("cmath", "collections", "functools", "itertools", "json", "math", "operator", "re"))
+PLAIN_TYPES = frozenset(
+    ("bool", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple")
+)
+
+
+def trusted(name):
+    """This process's own object of a name that tests compare with, or None."""
+    if name in TRUSTED_MODULES:
+        return importlib.import_module(name)
+    if name in TRUSTED:
+        return getattr(importlib.import_module(TRUSTED[name]), name)
+    return None
+
+
 class SnippetGone(BaseException):
     """The program's process ended or broke the protocol. Not an Exception: tests must not swallow it."""
 
@@ -40,7 +69,10 @@ class Session:
         self._channel = channel
         self._callbacks = []
         self._exceptions = {}
+        self._stand_ins = {}
         self.gone = None
+        # Questions asked: tests that never use the program prove nothing about it.
+        self.questions = 0
         self._encoder = codec.Encoder(self._opaque)
         self._decoder = codec.Decoder(self._reference, self._no_callback)
 
@@ -66,6 +98,7 @@ class Session:
 
         number = secrets.randbits(62)
         try:
+            self.questions -= 1
             return self.request("ping", number) == number
         except BaseException:
             return False
@@ -82,7 +115,11 @@ class Session:
 
     def call(self, target, args, kwargs):
         mutable = [a for a in args if type(a) in (list, dict, set, bytearray)]
-        return self._result(self._exchange(("call", target, args, kwargs)), mutable)
+        try:
+            return self._result(self._exchange(("call", target, args, kwargs)), mutable)
+        except StopIteration as error:
+            # Only `next` may end an iteration of the test, as in a generator.
+            raise RuntimeError("the program raised StopIteration") from error
 
     def _result(self, answer, mutable):
         if type(answer) is not tuple or not answer:
@@ -98,6 +135,7 @@ class Session:
     def _exchange(self, message):
         if self.gone:
             raise SnippetGone(self.gone)
+        self.questions += 1
         data = self._encoder.encode(message)
         self._send(data)
         while True:
@@ -150,6 +188,8 @@ class Session:
 
     def _reference(self, number, kind, name):
         """What a reference of the program becomes here."""
+        if kind == "builtin" and name in PLAIN_TYPES:
+            return getattr(builtins, name)
         if kind == "module":
             return importlib.import_module(name) if name in MODULES else UnavailableModule(name)
         if kind.startswith("library:"):
@@ -158,7 +198,9 @@ class Session:
                 return getattr(importlib.import_module(library), name)
         if kind.startswith("exception:"):
             return self._exception_class(number, kind.partition(":")[2], name)
-        return StandIn(self, number, name)
+        if number not in self._stand_ins:
+            self._stand_ins[number] = StandIn(self, number, name)
+        return self._stand_ins[number]
 
     def _no_callback(self, number):
         raise codec.WireError("the program sent a callback")
@@ -219,65 +261,75 @@ class StandIn:
     program would see what the test expects and answer the comparison itself.
     """
 
-    __slots__ = ("__name", "__number", "__session")
+    __slots__ = ("__derived", "__name", "__number", "__session")
 
     def __init__(self, session, number, name):
         object.__setattr__(self, "_StandIn__session", session)
+        # Made by an operator from a plain operand of the test: it may only be compared with another object of
+        # the program, for every other question would let the program answer knowing what the test expects.
+        object.__setattr__(self, "_StandIn__derived", False)
         object.__setattr__(self, "_StandIn__number", number)
         object.__setattr__(self, "_StandIn__name", name[:80])
 
+    def __ask(self, operation, *arguments):
+        if self.__derived:
+            raise TypeError("the result of an operator of the program can only be compared with its own objects")
+        return self.__session.request(operation, *arguments)
+
     def __call__(self, *args, **kwargs):
+        if self.__derived:
+            raise TypeError("the result of an operator of the program can only be compared with its own objects")
         return self.__session.call(self, args, kwargs)
 
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__") and name not in _READABLE:
             raise AttributeError(name)
-        return self.__session.request("getattr", self, name)
+        return self.__ask("getattr", self, name)
 
     def __setattr__(self, name, value):
-        self.__session.request("setattr", self, name, value)
+        self.__ask("setattr", self, name, value)
 
     def __delattr__(self, name):
-        self.__session.request("delattr", self, name)
+        self.__ask("delattr", self, name)
 
     def __getitem__(self, key):
-        return self.__session.request("getitem", self, key)
+        return self.__ask("getitem", self, key)
 
     def __setitem__(self, key, value):
-        self.__session.request("setitem", self, key, value)
+        self.__ask("setitem", self, key, value)
 
     def __delitem__(self, key):
-        self.__session.request("delitem", self, key)
+        self.__ask("delitem", self, key)
 
     def __len__(self):
-        return self.__session.request("len", self)
+        return self.__ask("len", self)
 
     def __bool__(self):
-        return self.__session.request("truth", self) is True
+        return self.__ask("truth", self) is True
 
     def __iter__(self):
-        return self.__session.request("iter", self)
+        return self.__ask("iter", self)
 
     def __next__(self):
-        return self.__session.request("next", self)
+        return self.__ask("next", self)
 
     def __int__(self):
-        return self.__session.request("int", self)
+        return self.__ask("int", self)
 
     def __float__(self):
-        return self.__session.request("float", self)
+        return self.__ask("float", self)
 
     def __str__(self):
-        return _text(self.__session.request("str", self))
+        return _text(self.__ask("str", self))
 
     def __repr__(self):
         return "<%s of the program>" % self.__name
 
     def __enter__(self):
-        return self.__session.request("enter", self)
+        return self.__ask("enter", self)
 
     def __exit__(self, *error):
-        self.__session.request("exit", self)
+        self.__ask("exit", self)
         return False
 
     def __instancecheck__(self, other):
@@ -307,9 +359,15 @@ _READABLE = frozenset(("__name__", "__doc__", "__qualname__", "__dict__", "__wra
 def _operate(session, name, *operands):
     """An operator of the program's own; what comes back has to stay opaque."""
     result = session.request("operator", name, *operands)
-    if type(result) is StandIn or result is NotImplemented:
+    if result is NotImplemented:
         return result
-    raise TypeError("an operator of the program's object gave a plain value")
+    if type(result) is not StandIn:
+        raise TypeError("an operator of the program's object gave a plain value")
+    if all(type(operand) is StandIn and not operand._StandIn__derived for operand in operands):
+        return result
+    derived = StandIn(session, result._StandIn__number, "result")
+    object.__setattr__(derived, "_StandIn__derived", True)
+    return derived
 
 
 def _forward(name):

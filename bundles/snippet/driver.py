@@ -37,12 +37,14 @@ def read_source():
         return stream.read()
 
 
-def load(source):
-    """Executes the program as the main module and returns its namespace."""
-    module = type(sys)("__main__")
+def load(source, name):
+    """Executes the program as a module of this name and returns its namespace."""
+    module = type(sys)(name)
     module.__builtins__ = __builtins__
     module.__file__ = NAME
-    sys.modules["__main__"] = module
+    sys.modules[name] = module
+    # The interpreter runs without `site`, which would define these.
+    __builtins__.exit = __builtins__.quit = sys.exit
     sys.argv = [NAME]
     exec(compile(source, NAME, "exec"), module.__dict__)
     return module.__dict__
@@ -69,7 +71,7 @@ def report(error, source):
 
 def run(source):
     try:
-        load(source)
+        load(source, "__main__")
     except SystemExit:
         raise
     except BaseException as error:
@@ -105,7 +107,7 @@ class Server:
         if not isinstance(value, type) and not callable(value):
             return codec.Ref(number, "object", type(value).__name__)
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-        if isinstance(module, str) and isinstance(name, str) and module not in ("__main__", "builtins"):
+        if isinstance(module, str) and isinstance(name, str) and module not in ("solution", "builtins"):
             return codec.Ref(number, "library:" + module, name)
         if isinstance(module, str) and module == "builtins" and isinstance(name, str):
             return codec.Ref(number, "builtin", name)
@@ -239,7 +241,8 @@ def serve(source):
     server = Server(CHANNEL, codec)
     os.set_inheritable(CHANNEL, False)
     try:
-        server.namespace = load(source)
+        # Not "__main__": a guarded main part is for the program as a script.
+        server.namespace = load(source, "solution")
     except SystemExit as error:
         server.send(("failed", "SystemExit", "SystemExit: %r" % (error.code,)))
         raise

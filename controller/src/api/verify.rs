@@ -88,6 +88,11 @@ impl VerifyRequest {
             let detail = format!("at most {MAX_TESTS} tests and {MAX_STDIO} stdio entries in one request");
             return Err(Problem::unprocessable(detail));
         }
+        if self.tests.iter().any(|statement| statement.contains('\0')) {
+            return Err(Problem::unprocessable(
+                "a test statement holds a NUL character, which no Python source may",
+            ));
+        }
         if let Some(longest) = self.stdio.iter().map(|entry| entry.stdout.len() as u64).max()
             && longest > granted.output_bytes
         {

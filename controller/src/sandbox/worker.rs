@@ -21,7 +21,7 @@ use crate::judge::{self, Judged};
 /// A launcher that is this late beyond the program's deadline is stuck.
 const LATE: Duration = Duration::from_secs(15);
 /// The grader's fork may outlive the program's deadline by this: what it compares is the program's data.
-const GRADER_SLACK: Duration = Duration::from_secs(3);
+const GRADER_SLACK: Duration = Duration::from_secs(1);
 /// A program whose answer is known may flush and leave for this long.
 const GRACE_MS: u64 = 200;
 

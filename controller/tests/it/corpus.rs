@@ -140,6 +140,25 @@ fn every_honest_twin_passes() {
 }
 
 #[test]
+fn lies_to_operators_names_and_runners_earn_nothing_and_their_honest_twins_pass() {
+    let corpus: Value = serde_json::from_str(&read("forgeries_v1.json")).unwrap();
+    for (rewarded, verdict, reward) in [(true, "passed", 1.0), (false, "failed", 0.0)] {
+        let programs = corpus["programs"].as_array().unwrap();
+        let chosen: Vec<_> = programs
+            .iter()
+            .filter(|program| program["rewarded"] == rewarded)
+            .map(|program| {
+                let request =
+                    json!({ "code": program["code"], "tests": program["tests"], "timeout_secs": 5 });
+                (program["id"].to_string(), request)
+            })
+            .collect();
+        assert!(chosen.len() > 5);
+        all(&chosen, verdict, reward);
+    }
+}
+
+#[test]
 fn every_honest_program_passes() {
     if !ready() {
         return;
