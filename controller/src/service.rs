@@ -1,12 +1,23 @@
 //! The verification service without HTTP: surroundings, pool, counters, and one call per job.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::config::ServiceConfig;
+use crate::config::{DEFAULT_MEMORY_MB, DEFAULT_OUTPUT_BYTES, DEFAULT_PIDS, Granted, ServiceConfig};
 use crate::home::Home;
 use crate::job::{Finished, Job};
 use crate::metrics::Metrics;
 use crate::sandbox::{Environment, EnvironmentError, Pool, Queued, SandboxError, SubmitError};
+
+/// The raw system call `clone` with `CLONE_NEWUSER`, which only the filter's argument rule refuses.
+const NAMESPACE_PROBE: &str = "\
+import ctypes, os
+def makes_user_namespace():
+    made = ctypes.CDLL(None).syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
+    if made == 0:
+        os._exit(0)
+    return made > 0
+";
 
 /// A running service.
 pub(crate) struct Service {
@@ -48,7 +59,7 @@ pub(crate) enum VerifyError {
 }
 
 impl Service {
-    /// Starts workers and proves with one honest program that the whole path works on this host.
+    /// Starts workers and proves with two programs that the whole path works on this host.
     pub(crate) fn start(home: Home, config: ServiceConfig) -> Result<Arc<Self>, StartError> {
         home.bundle("snippet")?;
         home.bundle("grader")?;
@@ -59,18 +70,30 @@ impl Service {
         Ok(service)
     }
 
+    /// An honest program has to pass, and a program that asks for a user namespace of its own has to be refused:
+    /// that a filter is loaded does not show that it filters.
     fn self_test(&self) -> Result<(), StartError> {
+        for (code, test) in [
+            ("def double(x):\n    return 2 * x\n", "assert double(21) == 42"),
+            (NAMESPACE_PROBE, "assert makes_user_namespace() is False"),
+        ] {
+            self.expect_pass(code, test)?;
+        }
+        Ok(())
+    }
+
+    fn expect_pass(&self, code: &str, test: &str) -> Result<(), StartError> {
         let failed = |reason: String| StartError::SelfTest { reason };
         let job = Job {
             id: "self-test".into(),
-            code: "def double(x):\n    return 2 * x\n".into(),
-            tests: vec!["assert double(21) == 42".into()],
+            code: code.into(),
+            tests: vec![test.into()],
             stdio: Vec::new(),
-            granted: crate::config::Granted {
-                timeout: std::time::Duration::from_secs(30),
-                memory_mb: crate::config::DEFAULT_MEMORY_MB,
-                pids: crate::config::DEFAULT_PIDS,
-                output_bytes: crate::config::DEFAULT_OUTPUT_BYTES,
+            granted: Granted {
+                timeout: Duration::from_secs(30),
+                memory_mb: DEFAULT_MEMORY_MB,
+                pids: DEFAULT_PIDS,
+                output_bytes: DEFAULT_OUTPUT_BYTES,
             },
         };
         let queued = self.pool.try_submit(job).map_err(|error| failed(error.to_string()))?;
@@ -78,7 +101,7 @@ impl Service {
         if finished.judged.reward == Some(1.0) {
             return Ok(());
         }
-        Err(failed(format!("{:?}; stderr: {}", finished.judged, finished.stderr.text)))
+        Err(failed(format!("{test}: {:?}; stderr: {}", finished.judged, finished.stderr.text)))
     }
 
     /// One verification; refused at once where the queue is full.
