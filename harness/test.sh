@@ -32,7 +32,7 @@ step "Rust: unit tests, containers, service, corpus, sweep"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-cargo test --release --locked --workspace -- --nocapture 2>&1 | tee "$log" || status=$?
+cargo test --release --locked --workspace --no-fail-fast -- --nocapture 2>&1 | tee "$log" || status=$?
 step "Python: trainer harness"
 (cd harness && .venv/bin/python -m pytest -q) || status=$?
 passed=$(awk '/^test result:/ { sum += $4 } END { print sum + 0 }' "$log")

@@ -76,6 +76,7 @@ def test_two_steps_leave_everything_a_trial_must_leave(clean: tuple[Path, Watche
     assert summary["final_reward"] == pytest.approx((first["reward"] + second["reward"]) / 2)
     assert summary["contagion_events"] == 0
     assert sorted(os.listdir(directory)) == [
+        ".began",
         "checkpoint_final.pt",
         "metrics.jsonl",
         "run_summary.json",

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use oci_spec::runtime::Spec;
 use rlox_host::read_bounded;
 
+use crate::cgroup::{ContainerCgroup, Wanted};
 use crate::error::{RuntimeError, chain};
 use crate::sys;
 
@@ -69,7 +70,7 @@ impl Created {
     }
 
     /// Reads back from the kernel that the layers asked for are in force in the waiting process.
-    pub(crate) fn verify(&self, spec: &Spec) -> Result<(), String> {
+    fn verify(&self, spec: &Spec) -> Result<(), String> {
         let path = format!("/proc/{}/status", self.pid);
         let status = read_bounded(Path::new(&path)).map_err(|error| error.to_string())?;
         let field = |name: &str| {
@@ -100,12 +101,32 @@ impl Created {
         Ok(())
     }
 
-    /// Lets the program run.
-    pub(crate) fn start(&mut self) -> Result<(), RuntimeError> {
-        self.container.start().map_err(|error| RuntimeError::Create {
-            id: self.container.id().to_owned(),
-            reason: format!("start: {}", chain(&error)),
-        })
+    /// This container, if every layer and limit that was asked for is in force; otherwise it is killed.
+    pub(crate) fn checked(self, spec: &Spec, cgroup: &ContainerCgroup) -> Result<Self, RuntimeError> {
+        let wanted = Wanted::of(spec);
+        let result = self
+            .verify(spec)
+            .and_then(|()| cgroup.complete(&wanted))
+            .and_then(|()| cgroup.verify(self.pid, &wanted));
+        match result {
+            Ok(()) => Ok(self),
+            Err(reason) => {
+                self.abandon();
+                Err(RuntimeError::Verify { id: self.container.id().to_owned(), reason })
+            }
+        }
+    }
+
+    /// Lets the program run; kills the container where that fails.
+    pub(crate) fn started(mut self) -> Result<Self, RuntimeError> {
+        match self.container.start() {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                self.abandon();
+                let reason = format!("start: {}", chain(&error));
+                Err(RuntimeError::Create { id: self.container.id().to_owned(), reason })
+            }
+        }
     }
 
     /// Waits for the init process, which has ended or was killed.
@@ -124,14 +145,14 @@ impl Created {
         }
     }
 
-    /// Kills and reaps a container that never started its program.
-    pub(crate) fn abandon(self) {
+    /// Kills and reaps a container that nobody watches any longer.
+    pub(crate) fn abandon(&self) {
         use std::os::fd::AsFd;
         if let Err(error) = sys::pidfd_kill(self.pidfd.as_fd()) {
-            tracing::error!(%error, pid = %self.pid, "cannot kill a container that was refused");
+            tracing::error!(%error, pid = %self.pid, "cannot kill an abandoned container");
         }
         if let Err(error) = self.reap() {
-            tracing::error!(%error, "cannot reap a container that was refused");
+            tracing::error!(%error, "cannot reap an abandoned container");
         }
     }
 }

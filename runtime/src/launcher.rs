@@ -14,7 +14,7 @@ use rlox_protocol::{
 };
 
 use crate::capture::Capture;
-use crate::cgroup::{ContainerCgroup, Wanted};
+use crate::cgroup::ContainerCgroup;
 use crate::container::{Created, Streams};
 use crate::error::RuntimeError;
 use crate::spec::{Adaptation, IdMap, absolute, adapt};
@@ -140,25 +140,13 @@ impl Launcher {
         self.numbers.clear().map_err(RuntimeError::system("closing descriptors"))?;
         // Ours must go, or nobody would ever see the end of the program's side.
         drop(given.preserve);
-        let mut created = created?;
-        let wanted = Wanted::of(spec);
-        let checked = created
-            .verify(spec)
-            .and_then(|()| cgroup.complete(&wanted))
-            .and_then(|()| cgroup.verify(created.pid, &wanted));
-        if let Err(reason) = checked {
-            created.abandon();
-            return Err(RuntimeError::Verify { id: request.id.clone(), reason });
-        }
+        let created = created?.checked(spec, cgroup)?;
         if !self.reply(&Reply::Started { pid: created.pid.as_raw() })? {
             created.abandon();
             return Ok((ended_before_start(request), true));
         }
         let setup_secs = begun.elapsed().as_secs_f64();
-        if let Err(error) = created.start() {
-            created.abandon();
-            return Err(error);
-        }
+        let created = created.started()?;
         let mut watching = Watch {
             control: Some(self.control.as_fd()),
             interrupt: None,
@@ -166,13 +154,7 @@ impl Launcher {
             stderr: &mut stderr,
             limits: Some(&request.limits),
         };
-        let watched = match watch(&created, &mut watching) {
-            Ok(watched) => watched,
-            Err(error) => {
-                created.abandon();
-                return Err(error);
-            }
-        };
+        let watched = watch(&created, &mut watching)?;
         Ok(outcome(request, watched, stdout, stderr, setup_secs))
     }
 }

@@ -9,7 +9,7 @@ use rlox_host::{CgroupHome, Owner};
 use rlox_protocol::{Ending, Limits};
 
 use crate::capture::Capture;
-use crate::cgroup::{ContainerCgroup, Wanted};
+use crate::cgroup::ContainerCgroup;
 use crate::container::{Created, Streams};
 use crate::error::RuntimeError;
 use crate::interrupt::Interrupt;
@@ -105,20 +105,8 @@ impl Run {
         cgroup: &ContainerCgroup,
     ) -> Result<i32, RuntimeError> {
         let interrupt = Interrupt::catch().map_err(RuntimeError::system("catching signals"))?;
-        let mut created = Created::create(id, bundle, &staging.state(), Streams::default(), 0)?;
-        let wanted = Wanted::of(spec);
-        let checked = created
-            .verify(spec)
-            .and_then(|()| cgroup.complete(&wanted))
-            .and_then(|()| cgroup.verify(created.pid, &wanted));
-        if let Err(reason) = checked {
-            created.abandon();
-            return Err(RuntimeError::Verify { id: id.to_owned(), reason });
-        }
-        if let Err(error) = created.start() {
-            created.abandon();
-            return Err(error);
-        }
+        let created = Created::create(id, bundle, &staging.state(), Streams::default(), 0)?;
+        let created = created.checked(spec, cgroup)?.started()?;
         let limits = self.timeout_secs.map(deadline_only);
         let (mut stdout, mut stderr) = (Capture::none(), Capture::none());
         let begun = Instant::now();
@@ -129,13 +117,7 @@ impl Run {
             stderr: &mut stderr,
             limits: limits.as_ref(),
         };
-        let watched = match watch(&created, &mut watching) {
-            Ok(watched) => watched,
-            Err(error) => {
-                created.abandon();
-                return Err(error);
-            }
-        };
+        let watched = watch(&created, &mut watching)?;
         Ok(match watched.ending {
             Ending::Exited(code) => code,
             Ending::Signaled(signal) => 128 + signal,

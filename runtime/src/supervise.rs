@@ -91,8 +91,12 @@ impl State {
     }
 }
 
-/// Watches a started container until its init is gone and reaped.
+/// Watches a started container until its init is gone and reaped; kills it where watching fails.
 pub(crate) fn watch(created: &Created, watch: &mut Watch<'_>) -> Result<Watched, RuntimeError> {
+    follow(created, watch).inspect_err(|_| created.abandon())
+}
+
+fn follow(created: &Created, watch: &mut Watch<'_>) -> Result<Watched, RuntimeError> {
     let started = Instant::now();
     let mut state = State {
         deadline: watch.limits.map(|limits| started + Duration::from_millis(limits.wall_ms)),

@@ -15,7 +15,8 @@ use super::plan::Plan;
 use crate::corpus::Pinned;
 use crate::job::hex;
 
-const MANIFEST: &str = "sweep.json";
+/// Hidden, as is everything here but the trials: `ls | wc -l` counts them.
+const MANIFEST: &str = ".sweep.json";
 const LOCK: &str = ".lock";
 const SUMMARY: &str = "run_summary.json";
 const RECEIPTS: &str = ".recorded";

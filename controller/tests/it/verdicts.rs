@@ -128,10 +128,16 @@ fn of_programs_with_input_and_output() {
         ),
         right,
     );
-    both["tests"] = json!(["assert True"]);
-    let got = service.verify(&both);
-    // Loading the program for the tests reads an empty input and raises.
-    assert_eq!((&got["verdict"], &got["reward"]), (&json!("error"), &json!(0.0)), "{got}");
+    both["tests"] = json!(["assert f(2, 2) == 4"]);
+    let got = expect(&service, &both, "passed", json!(1.0), "Clean(0)");
+    assert_eq!(got["tests"].as_array().map(Vec::len), Some(3), "{got}");
+    both["tests"] = json!(["assert f(2, 2) == 5"]);
+    let got = expect(&service, &both, "failed", json!(0.0), "Clean(0)");
+    assert_eq!(
+        (&got["tests"][0]["passed"], &got["tests"][2]["passed"]),
+        (&json!(false), &json!(true)),
+        "{got}"
+    );
     service.stop();
 }
 
