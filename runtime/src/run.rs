@@ -41,7 +41,7 @@ impl Run {
             let reason = format!("cgroup: {reason}; or pass --allow-missing cgroup to run without limits");
             return Err(RuntimeError::Host { reason });
         }
-        let directory = run_directory().join(format!("rlox-{owner}-run"));
+        let directory = rlox_host::run_directory().join(format!("rlox-{owner}-run"));
         std::fs::create_dir_all(&directory)
             .map_err(RuntimeError::system(format!("creating {}", directory.display())))?;
         let result = self.execute_in(&id, &home, &directory);
@@ -162,12 +162,4 @@ fn require_root_file_system(spec: &Spec, bundle: &Path) -> Result<(), RuntimeErr
             bundle.display()
         ),
     })
-}
-
-/// Where run directories go: `/run` for root, the user's runtime directory otherwise.
-fn run_directory() -> PathBuf {
-    if nix::unistd::geteuid().is_root() && Path::new("/run").is_dir() {
-        return "/run".into();
-    }
-    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }

@@ -70,7 +70,7 @@ impl Environment {
         for missing in &isolation.missing {
             tracing::warn!(missing, "running without an isolation layer, as the operator asked");
         }
-        let parent = parent_directory();
+        let parent = rlox_host::run_directory();
         let stale = remove_stale(&cgroups) + remove_stale_directories(&parent);
         if stale > 0 {
             tracing::warn!(stale, "removed cgroups and directories that a killed controller left");
@@ -116,14 +116,6 @@ impl Drop for Environment {
             tracing::error!(directory = %self.directory.display(), %error, "cannot remove the run directory");
         }
     }
-}
-
-/// `/run` for root, the user's runtime directory otherwise.
-fn parent_directory() -> PathBuf {
-    if nix::unistd::geteuid().is_root() && Path::new("/run").is_dir() {
-        return "/run".into();
-    }
-    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
 fn remove_stale_directories(parent: &Path) -> usize {

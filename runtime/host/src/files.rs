@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reads a text file of at most 1 MiB.
 pub fn read_bounded(path: &Path) -> io::Result<String> {
@@ -20,4 +20,12 @@ pub fn write_file(path: &Path, value: &str) -> io::Result<()> {
             io::Error::new(error.kind(), format!("cannot write {value:?} to {}: {error}", path.display()))
         },
     )
+}
+
+/// Where run directories go: `/run` for root, the user's runtime directory otherwise.
+pub fn run_directory() -> PathBuf {
+    if nix::unistd::geteuid().is_root() && Path::new("/run").is_dir() {
+        return "/run".into();
+    }
+    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
