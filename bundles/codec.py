@@ -1,17 +1,22 @@
 """Plain data between a snippet's container and the grader's, and nothing else.
 
 Neither side trusts a class, a method or a name of the other: a value crosses as a tag and its storage, is
-rebuilt from builtins, and whatever is not plain data crosses as an opaque number. There is no pickle and no
+rebuilt from builtins, and whatever is not plain data crosses as a numbered handle. There is no pickle and no
 eval here. Every size is bounded before memory is taken. docs/verify-protocol.md has the table.
 """
 
 import struct
 
-VERSION = 1
+import shared
+
+VERSION = 2
 MAX_FRAME = 16 << 20
-MAX_DEPTH = 128
+MAX_DEPTH = 512
 
 MAGIC = b"rlox"
+
+# From this length on, lists of nothing but ints or floats cross as packed numbers.
+PACKED_FROM = 16
 
 _HEADER = struct.Struct("<4sI")
 _LENGTH = struct.Struct("<I")
@@ -27,100 +32,238 @@ class Closed(WireError):
     """The other side is gone."""
 
 
-class Ref:
-    """An object that stays in the snippet's container, named by a number."""
+class Handle:
+    """Something that does not cross as a value; `parts` start with its number."""
 
-    __slots__ = ("kind", "name", "number")
+    __slots__ = ("parts", "tag")
 
-    def __init__(self, number, kind="object", name=""):
-        self.number = number
-        self.kind = kind
-        self.name = name
+    def __init__(self, tag, *parts):
+        self.tag = tag
+        self.parts = parts
 
 
-class Callback:
-    """A callable that stays in the grader's container, named by a number."""
+class ByValue:
+    """A container that crosses as its content, whoever else holds it."""
 
-    __slots__ = ("number",)
+    __slots__ = ("content",)
 
-    def __init__(self, number):
-        self.number = number
+    def __init__(self, content):
+        self.content = content
+
+
+# An object of the program; an object of the tests; an instance of the program's subclass of a builtin type, with
+# its number, its class and its storage.
+PROGRAM, TESTS, STORED = b"R", b"C", b"V"
+HANDLES = frozenset((PROGRAM, TESTS, STORED))
+# A container that both sides hold: its number, and its content unless the other side has that. A container for the
+# second time in one value: its place among those before.
+SHARED, AGAIN = b"S", b"@"
+
+
+def storage(value):
+    """The builtin value inside an instance of a subclass, past every overridden method; None if there is none."""
+    kind = type(value)
+    for base, read in _STORAGE:
+        if issubclass(kind, base):
+            return read(value)
+    return None
+
+
+_STORAGE = (
+    (int, int.__index__),
+    (float, float.__float__),
+    (str, str.__str__),
+    (list, lambda value: list.__getitem__(value, slice(None))),
+    (tuple, lambda value: tuple.__getitem__(value, slice(None))),
+    (dict, lambda value: dict(dict.items(value))),
+    (set, lambda value: set(set.__iter__(value))),
+    (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
+    (bytes, lambda value: bytes.__getitem__(value, slice(None))),
+    (bytearray, lambda value: bytearray.__getitem__(value, slice(None))),
+    (complex, lambda value: complex.__add__(value, 0)),
+)
 
 
 class Encoder:
-    """Values to bytes. `opaque` says what a value that is not plain data becomes (a Ref or a Callback)."""
+    """Values to bytes. `handle` says what a value that is not plain data becomes: a Handle, or plain data."""
 
-    def __init__(self, opaque):
-        self._opaque = opaque
+    def __init__(self, handle, containers, undescribed=None):
+        self._handle = handle
+        self._containers = containers
+        # Told of bytes with descriptions that are not sent after all.
+        self._undescribed = undescribed or (lambda mark: mark)
+        # Containers inside others, and inside handles, are part of their content.
+        self._inside = 0
+        self._seen = {}
+        self._entered = []
+        self._writers = {
+            int: self._int,
+            str: self._str,
+            float: self._float,
+            list: self._container,
+            dict: self._container,
+            set: self._container,
+            bytearray: self._container,
+            tuple: lambda value, out, depth: self._items(b"t", value, out, depth),
+            frozenset: self._frozenset,
+            bytes: lambda value, out, depth: self._sized(b"b", value, out),
+            complex: lambda value, out, depth: out.extend(b"c" + _COMPLEX.pack(value.real, value.imag)),
+            range: lambda value, out, depth: self._items(b"r", (value.start, value.stop, value.step), out, depth),
+            slice: lambda value, out, depth: self._items(b"/", (value.start, value.stop, value.step), out, depth),
+            Handle: self._parts,
+            ByValue: self._by_value,
+        }
 
-    def encode(self, value):
+    def encode(self, message):
+        """A message with what happened to shared containers since the last one."""
+        containers = self._containers
+        dropped, updates = containers.changes(self.content_unless)
         out = bytearray((VERSION,))
-        self._value(value, out, 0)
-        if len(out) > MAX_FRAME:
-            raise WireError("value of %d bytes is over the limit of %d" % (len(out), MAX_FRAME))
+        out += b"t" + _LENGTH.pack(3)
+        self._seen = {}
+        self._entered = []
+        try:
+            self._value(tuple(dropped), out, 1)
+            out += b"t" + _LENGTH.pack(len(updates))
+            for number, data in updates:
+                self._shared(number, data, out)
+            self._value(message, out, 1)
+            if len(out) > MAX_FRAME:
+                raise WireError("value of %d bytes is over the limit of %d" % (len(out), MAX_FRAME))
+        except BaseException:
+            # Nothing is sent: the other side knows nothing of these.
+            containers.forget(self._entered)
+            raise
+        finally:
+            self._seen = {}
+        containers.sent(dropped, updates)
+        return bytes(out)
+
+    def _shared(self, number, data, out):
+        out += SHARED + _LENGTH.pack(2)
+        self._value(number, out, 2)
+        out += data
+
+    def content_unless(self, value, known):
+        """The bytes of one container's content; None if they are known."""
+        mark = self._undescribed(None)
+        data = self.content(value)
+        if data != known:
+            return data
+        self._undescribed(mark)
+        return None
+
+    def content(self, value):
+        """The bytes of one container's content, the same for the same content in any message."""
+        out = bytearray()
+        seen, self._seen = self._seen, {}
+        self._inside += 1
+        try:
+            self._write_container(value, out, 4)
+        finally:
+            self._seen = seen
+            self._inside -= 1
         return bytes(out)
 
     def _value(self, value, out, depth):
         if depth > MAX_DEPTH:
             raise WireError("value is nested deeper than %d" % MAX_DEPTH)
-        if len(out) > MAX_FRAME:
-            raise WireError("value is over the limit of %d bytes" % MAX_FRAME)
+        single = _TAGS.get(id(value))
+        if single is not None:
+            out += single
+            return
+        writer = self._writers.get(type(value))
+        if writer is not None:
+            writer(value, out, depth)
+            return
+        known = known_parts(value)
+        if known is not None and not self._inside and shared.is_shared(type(value)):
+            self._container(value, out, depth)
+        elif known is not None:
+            self._items_inside(b"x", known, out, depth)
+        else:
+            self._value(self._handle(value), out, depth + 1)
+
+    def _int(self, value, out, depth):
+        self._sized(b"i", value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True), out)
+
+    def _float(self, value, out, depth):
+        out += b"d" + _FLOAT.pack(value)
+
+    def _str(self, value, out, depth):
+        self._sized(b"s", value.encode("utf-8", "surrogatepass"), out)
+
+    def _container(self, value, out, depth):
+        if self._inside:
+            self._write_container(value, out, depth)
+            return
+        containers = self._containers
+        number = containers.number(value)
+        data = self.content(value)
+        if number is not None and containers.is_known(number, data):
+            self._items(SHARED, (number,), out, depth)
+            return
+        if number is None and len(data) <= shared.MAX_BYTES:
+            number = containers.enter(value, data)
+            self._entered.append(number)
+        # Number 0: the content alone, and nothing to remember.
+        self._shared(number or 0, data, out)
+
+    def _write_container(self, value, out, depth):
+        if type(value) not in shared.KINDS:
+            self._items_inside(b"x", known_parts(value), out, depth)
+            return
+        again = self._seen.get(id(value))
+        if again is not None:
+            self._items(AGAIN, (again[0],), out, depth)
+            return
+        # Kept, so that its id means this one until the value is written.
+        self._seen[id(value)] = (len(self._seen), value)
         kind = type(value)
-        if value is None:
-            out += b"N"
-        elif value is True:
-            out += b"T"
-        elif value is False:
-            out += b"F"
-        elif value is NotImplemented:
-            out += b"!"
-        elif value is Ellipsis:
-            out += b"."
-        elif issubclass(kind, int):
-            number = int.__index__(value)
-            self._sized(b"i", int.to_bytes(number, int.bit_length(number) // 8 + 1, "little", signed=True), out)
-        elif issubclass(kind, float):
-            out += b"d" + _FLOAT.pack(float.__float__(value))
-        elif issubclass(kind, complex):
-            plain = complex.__add__(value, 0)
-            out += b"c" + _COMPLEX.pack(plain.real, plain.imag)
-        elif issubclass(kind, str):
-            self._sized(b"s", str.encode(value, "utf-8", "surrogatepass"), out)
-        elif issubclass(kind, bytes):
-            self._sized(b"b", bytes.__getitem__(value, slice(None)), out)
-        elif issubclass(kind, bytearray):
-            self._sized(b"B", bytes(bytearray.__getitem__(value, slice(None))), out)
-        elif issubclass(kind, list):
-            self._items(b"l", list.__getitem__(value, slice(None)), out, depth)
-        elif issubclass(kind, tuple):
-            self._items(b"t", tuple.__getitem__(value, slice(None)), out, depth)
-        elif issubclass(kind, set):
-            self._items(b"e", list(set.__iter__(value)), out, depth)
-        elif issubclass(kind, frozenset):
-            self._items(b"z", list(frozenset.__iter__(value)), out, depth)
-        elif issubclass(kind, dict):
+        if kind is list:
+            self._list(value, out, depth)
+        elif kind is dict:
             flat = []
-            for pair in dict.items(value):
+            for pair in value.items():
                 flat += pair
             self._items(b"m", flat, out, depth)
-        elif kind is range:
-            self._items(b"r", [value.start, value.stop, value.step], out, depth)
-        elif kind is slice:
-            self._items(b"/", [value.start, value.stop, value.step], out, depth)
+        elif kind is set:
+            self._items(b"e", list(value), out, depth)
         else:
-            self._special(value, out, depth)
+            self._sized(b"B", value, out)
 
-    def _special(self, value, out, depth):
-        for tag, name, parts in _parts(value):
-            self._items(tag, [name, *parts], out, depth)
-            return
-        crossing = self._opaque(value)
-        if type(crossing) is Ref:
-            self._items(b"R", [crossing.number, crossing.kind, crossing.name], out, depth)
-        elif type(crossing) is Callback:
-            self._items(b"C", [crossing.number], out, depth)
+    def _list(self, value, out, depth):
+        if len(value) >= PACKED_FROM:
+            kinds = set(map(type, value))
+            tag, letter = (b"I", "q") if kinds == {int} else (b"D", "d") if kinds == {float} else (None, None)
+            if tag:
+                try:
+                    data = struct.pack("<%d%s" % (len(value), letter), *value)
+                    out += tag + _LENGTH.pack(len(data)) + data
+                    return
+                except struct.error:
+                    # Some int is larger than 64 bits.
+                    pass
+        self._items(b"l", value, out, depth)
+
+    def _frozenset(self, value, out, depth):
+        self._items_inside(b"z", list(value), out, depth)
+
+    def _parts(self, handle, out, depth):
+        self._items_inside(handle.tag, handle.parts, out, depth)
+
+    def _by_value(self, value, out, depth):
+        if type(value.content) in shared.KINDS:
+            self._shared(0, self.content(value.content), out)
         else:
-            self._value(crossing, out, depth + 1)
+            self._value(value.content, out, depth)
+
+    def _items_inside(self, tag, items, out, depth):
+        self._inside += 1
+        try:
+            self._items(tag, items, out, depth)
+        finally:
+            self._inside -= 1
 
     def _sized(self, tag, data, out):
         if len(data) > MAX_FRAME:
@@ -128,55 +271,75 @@ class Encoder:
         out += tag + _LENGTH.pack(len(data)) + data
 
     def _items(self, tag, items, out, depth):
+        if len(out) > MAX_FRAME:
+            raise WireError("value is over the limit of %d bytes" % MAX_FRAME)
         out += tag + _LENGTH.pack(len(items))
         for item in items:
             self._value(item, out, depth + 1)
 
 
-def _parts(value):
-    """Standard library values that cross by value: a name that the other side knows, and plain parts."""
-    kind = type(value)
-    module = kind.__module__
-    if module == "collections" and kind.__name__ == "deque":
-        yield b"x", "deque", [list(value)]
-    elif module == "decimal" and kind.__name__ == "Decimal":
-        yield b"x", "Decimal", [str(value)]
-    elif module == "fractions" and kind.__name__ == "Fraction":
-        yield b"x", "Fraction", [value.numerator, value.denominator]
-    elif module == "datetime":
-        if kind.__name__ == "date":
-            yield b"x", "date", [value.year, value.month, value.day]
-        elif kind.__name__ == "timedelta":
-            yield b"x", "timedelta", [value.days, value.seconds, value.microseconds]
-        elif kind.__name__ == "datetime" and value.tzinfo is None:
-            fields = [value.year, value.month, value.day, value.hour, value.minute, value.second]
-            yield b"x", "datetime", [*fields, value.microsecond, value.fold]
-        elif kind.__name__ == "time" and value.tzinfo is None:
-            yield b"x", "time", [value.hour, value.minute, value.second, value.microsecond, value.fold]
+_SINGLETONS = {b"N": None, b"T": True, b"F": False, b"!": NotImplemented, b".": Ellipsis}
+_TAGS = {id(value): tag for tag, value in _SINGLETONS.items()}
 
 
 class Decoder:
-    """Bytes to values. Containers are exact builtins; refs and callbacks become what the caller makes of them."""
+    """Bytes to values. Containers are exact builtins; handles become what the caller makes of their parts."""
 
-    def __init__(self, ref, callback):
-        self._ref = ref
-        self._callback = callback
+    def __init__(self, handles, containers):
+        self._handles = handles
+        self._containers = containers
         self._data = b""
         self._at = 0
+        self._seen = []
+        self._readers = {
+            b"i"[0]: lambda depth: int.from_bytes(self._sized(), "little", signed=True),
+            b"s"[0]: lambda depth: str(self._sized(), "utf-8", "surrogatepass"),
+            b"d"[0]: lambda depth: _FLOAT.unpack(self._take(8))[0],
+            b"l"[0]: self._list,
+            b"t"[0]: lambda depth: tuple(self._items(depth)),
+            b"m"[0]: self._dict,
+            b"I"[0]: lambda depth: self._packed("q"),
+            b"D"[0]: lambda depth: self._packed("d"),
+            b"b"[0]: lambda depth: bytes(self._sized()),
+            b"B"[0]: lambda depth: self._noted(bytearray(self._sized())),
+            b"c"[0]: lambda depth: complex(*_COMPLEX.unpack(self._take(16))),
+            b"e"[0]: self._set,
+            b"z"[0]: lambda depth: frozenset(self._items(depth)),
+            b"r"[0]: lambda depth: range(*self._items(depth)),
+            b"/"[0]: lambda depth: slice(*self._items(depth)),
+            b"x"[0]: lambda depth: rebuild(*self._items(depth)),
+            SHARED[0]: self._share,
+            AGAIN[0]: self._again,
+        }
+        for tag, value in _SINGLETONS.items():
+            self._readers[tag[0]] = lambda depth, value=value: value
+        for tag in HANDLES:
+            self._readers[tag[0]] = lambda depth, tag=tag: self._of_handle(tag, depth)
 
     def decode(self, data):
-        self._data, self._at = data, 0
-        if self._take(1) != bytes((VERSION,)):
-            raise WireError("frame of another protocol version")
+        """The message; what it says of shared containers is done. What a handle becomes may enter it again."""
+        before = self._data, self._at, self._seen
+        self._data, self._at, self._seen = data, 0, []
         try:
-            value = self._value(0)
+            if self._take(1) != bytes((VERSION,)):
+                raise WireError("frame of another protocol version")
+            if self._take(1) != b"t" or self._length() != 3:
+                raise WireError("a message without its parts")
+            # What follows may ask the other side something, which has forgotten these already.
+            dropped = self._value(1)
+            self._containers.leave(dropped)
+            self._value(1)
+            self._containers.forget(dropped)
+            message = self._value(1)
+            if self._at != len(data):
+                raise WireError("%d bytes after the value" % (len(data) - self._at))
         except WireError:
             raise
         except Exception as error:
             raise WireError("frame does not decode: %s" % type(error).__name__) from None
-        if self._at != len(data):
-            raise WireError("%d bytes after the value" % (len(data) - self._at))
-        return value
+        finally:
+            self._data, self._at, self._seen = before
+        return message
 
     def _take(self, count):
         end = self._at + count
@@ -193,79 +356,230 @@ class Decoder:
             raise WireError("length runs past the frame")
         return length
 
-    def _list(self, depth):
+    def _sized(self):
+        return self._take(self._length())
+
+    def _noted(self, container):
+        self._seen.append(container)
+        return container
+
+    def _packed(self, letter):
+        data = self._sized()
+        return self._noted(list(struct.unpack("<%d%s" % (len(data) // 8, letter), data)))
+
+    def _items(self, depth):
         return [self._value(depth + 1) for _ in range(self._length())]
+
+    def _list(self, depth):
+        made = self._noted([])
+        made += self._items(depth)
+        return made
+
+    def _dict(self, depth):
+        made = self._noted({})
+        items = self._items(depth)
+        made.update(zip(items[::2], items[1::2], strict=True))
+        return made
+
+    def _set(self, depth):
+        made = self._noted(set())
+        made.update(self._items(depth))
+        return made
+
+    def _again(self, depth):
+        (place,) = self._items(depth)
+        if type(place) is not int or not 0 <= place < len(self._seen):
+            raise WireError("a container that was not there before")
+        return self._seen[place]
+
+    def _share(self, depth):
+        count = self._length()
+        number = self._value(depth + 1)
+        if type(number) is not int or count not in (1, 2):
+            raise WireError("malformed container")
+        known = self._containers.find(number)
+        if count == 1:
+            if known is None:
+                raise WireError("a container that was never shared")
+            held = self._containers.held
+            return held[number][0] if held and number in held else known
+        start = self._at
+        seen, self._seen = self._seen, []
+        content = self._value(depth + 1)
+        self._seen = seen
+        if not shared.is_shared(type(content)):
+            raise WireError("a shared value that is no container")
+        if number == 0 or (known is None and self._containers.own(number)):
+            # Shared no more, or never.
+            return content
+        data = self._data[start : self._at]
+        if known is None:
+            if not self._containers.accept(content, data, number):
+                raise WireError("a container of a number that cannot be")
+            return content
+        if self._containers.held is not None and self._containers.own(number):
+            self._containers.held[number] = (content, data)
+            return content
+        shared.merge(known, content)
+        if self._containers.find(number) is not None:
+            self._containers.remember(number, data)
+        return known
 
     def _value(self, depth):
         if depth > MAX_DEPTH:
             raise WireError("value is nested deeper than %d" % MAX_DEPTH)
         tag = self._take(1)
-        if tag in _SINGLETONS:
-            return _SINGLETONS[tag]
-        if tag == b"i":
-            return int.from_bytes(self._take(self._length()), "little", signed=True)
-        if tag == b"d":
-            return _FLOAT.unpack(self._take(8))[0]
-        if tag == b"c":
-            return complex(*_COMPLEX.unpack(self._take(16)))
-        if tag == b"s":
-            return self._take(self._length()).decode("utf-8", "surrogatepass")
-        if tag == b"b":
-            return bytes(self._take(self._length()))
-        if tag == b"B":
-            return bytearray(self._take(self._length()))
-        items = self._list(depth)
-        if tag == b"l":
-            return items
-        if tag in _FROM_LIST:
-            return _FROM_LIST[tag](items)
-        if tag == b"m":
-            return dict(zip(items[::2], items[1::2], strict=True))
-        if tag == b"r":
-            return range(*items)
-        if tag == b"/":
-            return slice(*items)
-        if tag == b"x":
-            return _rebuild(*items)
-        if tag == b"R":
-            number, kind, name = items
-            if type(number) is not int or type(kind) is not str or type(name) is not str:
-                raise WireError("malformed reference")
-            return self._ref(number, kind, name)
-        if tag == b"C":
-            (number,) = items
-            if type(number) is not int:
-                raise WireError("malformed callback")
-            return self._callback(number)
-        raise WireError("unknown tag %r" % tag)
+        reader = self._readers.get(tag[0])
+        if reader is None:
+            raise WireError("unknown tag %r" % tag)
+        return reader(depth)
+
+    def _of_handle(self, tag, depth):
+        parts = self._items(depth)
+        if tag not in self._handles:
+            raise WireError("handle of the wrong side")
+        return self._handles[tag](*parts)
 
 
-_SINGLETONS = {b"N": None, b"T": True, b"F": False, b"!": NotImplemented, b".": Ellipsis}
-_FROM_LIST = {b"t": tuple, b"e": set, b"z": frozenset}
+def known_parts(value):
+    """Values of the standard library that cross by value: a name that the other side knows, and plain parts."""
+    kind = type(value)
+    describe = _KNOWN.get((kind.__module__, kind.__name__))
+    if describe is None:
+        return None
+    module, name, function = describe
+    # The name alone proves nothing: a program may call its own class `deque`.
+    import sys
+
+    own = getattr(sys.modules.get(module), name, None) if module != "builtins" else kind
+    if own is not kind and module != "builtins":
+        return None
+    try:
+        return function(value)
+    except TypeError:
+        return None
 
 
-def _rebuild(name, *parts):
-    if name == "deque":
-        import collections
+def _zone(value):
+    """A fixed offset: what comparison and arithmetic of aware values rest on."""
+    if value.tzinfo is None:
+        return None
+    import datetime
 
-        return collections.deque(*parts)
-    if name == "Decimal":
-        import decimal
+    offset = value.utcoffset()
+    if not isinstance(offset, datetime.timedelta):
+        raise TypeError("no fixed offset")
+    name = value.tzname()
+    return [offset.days * 86400 + offset.seconds + offset.microseconds / 1e6, name if type(name) is str else None]
 
-        return decimal.Decimal(*parts)
-    if name == "Fraction":
-        import fractions
 
-        return fractions.Fraction(*parts)
-    if name in ("date", "datetime", "time", "timedelta"):
-        import datetime
+def _factory(value):
+    kind = value.default_factory
+    if kind is not None and kind not in (int, float, str, list, dict, set, tuple, bool):
+        raise TypeError("the factory is the program's")
+    return ["defaultdict", kind and kind.__name__, dict(value)]
 
-        if name == "datetime":
-            return datetime.datetime(*parts[:7], fold=parts[7])
-        if name == "time":
-            return datetime.time(*parts[:4], fold=parts[4])
-        return getattr(datetime, name)(*parts)
-    raise WireError("unknown value type")
+
+def _datetime(value):
+    fields = [value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond]
+    return ["datetime", *fields, value.fold, _zone(value)]
+
+
+def _time(value):
+    return ["time", value.hour, value.minute, value.second, value.microsecond, value.fold, _zone(value)]
+
+
+_KNOWN = {
+    ("collections", "deque"): ("collections", "deque", lambda v: ["deque", list(v), v.maxlen]),
+    ("collections", "Counter"): ("collections", "Counter", lambda v: ["Counter", dict(v)]),
+    ("collections", "OrderedDict"): ("collections", "OrderedDict", lambda v: ["OrderedDict", list(v.items())]),
+    ("collections", "defaultdict"): ("collections", "defaultdict", _factory),
+    ("decimal", "Decimal"): ("decimal", "Decimal", lambda v: ["Decimal", str(v)]),
+    ("fractions", "Fraction"): ("fractions", "Fraction", lambda v: ["Fraction", v.numerator, v.denominator]),
+    ("datetime", "date"): ("datetime", "date", lambda v: ["date", v.year, v.month, v.day]),
+    ("datetime", "datetime"): ("datetime", "datetime", _datetime),
+    ("datetime", "time"): ("datetime", "time", _time),
+    ("datetime", "timedelta"): (
+        "datetime",
+        "timedelta",
+        lambda v: ["timedelta", v.days, v.seconds, v.microseconds],
+    ),
+    ("datetime", "timezone"): (
+        "datetime",
+        "timezone",
+        lambda v: ["timezone", v.utcoffset(None).total_seconds(), v.tzname(None)],
+    ),
+    ("array", "array"): ("array", "array", lambda v: ["array", v.typecode, v.tolist()]),
+    ("uuid", "UUID"): ("uuid", "UUID", lambda v: ["UUID", v.int]),
+    ("pathlib", "PosixPath"): ("pathlib", "PosixPath", lambda v: ["Path", str(v)]),
+    ("pathlib", "PurePosixPath"): ("pathlib", "PurePosixPath", lambda v: ["PurePath", str(v)]),
+    ("types", "SimpleNamespace"): ("types", "SimpleNamespace", lambda v: ["SimpleNamespace", dict(vars(v))]),
+    ("builtins", "memoryview"): ("builtins", "memoryview", lambda v: ["memoryview", bytes(v), v.readonly]),
+    ("builtins", "dict_keys"): ("builtins", "dict_keys", lambda v: ["keys", list(v)]),
+    ("builtins", "dict_values"): ("builtins", "dict_values", lambda v: ["values", list(v)]),
+    ("builtins", "dict_items"): ("builtins", "dict_items", lambda v: ["items", list(v)]),
+    ("builtins", "mappingproxy"): ("builtins", "mappingproxy", lambda v: ["mappingproxy", dict(v)]),
+}
+
+
+def _timezone(zone):
+    import datetime
+
+    if zone is None:
+        return None
+    seconds, name = zone
+    offset = datetime.timedelta(seconds=seconds)
+    if not offset and name in (None, "UTC"):
+        return datetime.timezone.utc
+    return datetime.timezone(offset) if name is None else datetime.timezone(offset, name)
+
+
+def rebuild(name, *parts):
+    """A value of the standard library from its parts."""
+    builder = _BUILDERS.get(name)
+    if builder is None:
+        raise WireError("unknown value type")
+    module, build = builder
+    return build(__import__(module), *parts)
+
+
+def _array(module, code, items):
+    if type(code) is not str or len(code) != 1:
+        raise WireError("malformed array")
+    return module.array(code, items)
+
+
+def _default_dict(module, factory, items):
+    kinds = {kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple, bool)}
+    return module.defaultdict(None if factory is None else kinds[factory], items)
+
+
+_BUILDERS = {
+    "deque": ("collections", lambda m, items, size: m.deque(items, size)),
+    "Counter": ("collections", lambda m, counts: m.Counter(counts)),
+    "OrderedDict": ("collections", lambda m, items: m.OrderedDict(items)),
+    "defaultdict": ("collections", _default_dict),
+    "Decimal": ("decimal", lambda m, text: m.Decimal(text)),
+    "Fraction": ("fractions", lambda m, above, below: m.Fraction(above, below)),
+    "date": ("datetime", lambda m, *parts: m.date(*parts)),
+    "datetime": (
+        "datetime",
+        lambda m, *parts: m.datetime(*parts[:7], fold=parts[7], tzinfo=_timezone(parts[8])),
+    ),
+    "time": ("datetime", lambda m, *parts: m.time(*parts[:4], fold=parts[4], tzinfo=_timezone(parts[5]))),
+    "timedelta": ("datetime", lambda m, *parts: m.timedelta(*parts)),
+    "timezone": ("datetime", lambda m, *zone: _timezone(zone)),
+    "array": ("array", _array),
+    "UUID": ("uuid", lambda m, number: m.UUID(int=number)),
+    "Path": ("pathlib", lambda m, text: m.PosixPath(text)),
+    "PurePath": ("pathlib", lambda m, text: m.PurePosixPath(text)),
+    "SimpleNamespace": ("types", lambda m, items: m.SimpleNamespace(**items)),
+    "memoryview": ("builtins", lambda m, data, fixed: memoryview(bytes(data) if fixed else bytearray(data))),
+    "keys": ("builtins", lambda m, items: dict.fromkeys(items).keys()),
+    "values": ("builtins", lambda m, items: dict(enumerate(items)).values()),
+    "items": ("builtins", lambda m, items: dict(items).items()),
+    "mappingproxy": ("types", lambda m, items: m.MappingProxyType(items)),
+}
 
 
 def send_frame(write, data):

@@ -44,15 +44,16 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    /// The launcher's form.
-    pub(crate) fn limits(self) -> Limits {
+    /// The launcher's form. What is kept of the output has to hold at least what is expected, to be compared.
+    pub(crate) fn limits(self, expected: u64) -> Limits {
+        let kept = self.output_bytes.max(expected);
         Limits {
             wall_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX).max(1),
             memory_bytes: self.memory_mb << 20,
             pids: self.pids,
             cpu_millis: 1000,
-            output_bytes: self.output_bytes,
-            flood_bytes: FLOOD_BYTES + 2 * self.output_bytes,
+            output_bytes: kept,
+            flood_bytes: FLOOD_BYTES + 2 * kept,
             file_bytes: 64 << 20,
             open_files: 256,
         }

@@ -13,6 +13,14 @@ pub(crate) struct Job {
     pub(crate) granted: Granted,
 }
 
+impl Job {
+    /// Bytes of the longest output that a run may have and still be right, with room for trailing white space.
+    pub(crate) fn expected_bytes(&self) -> u64 {
+        const WHITE_SPACE: u64 = 4096;
+        self.stdio.iter().map(|test| test.stdout.len() as u64 + WHITE_SPACE).max().unwrap_or(0)
+    }
+}
+
 /// One run with its input and the output that is right.
 #[derive(Debug, Clone)]
 pub(crate) struct StdioTest {

@@ -7,6 +7,8 @@
 use rlox_protocol::{Ending, Outcome};
 use serde::{Deserialize, Serialize};
 
+use crate::tampering::{Kind, Tampering};
+
 /// The contract's verdict words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -56,13 +58,6 @@ pub(crate) struct TestResult {
     pub(crate) message: Option<String>,
 }
 
-/// Something that was tried where it can be seen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Tampering {
-    pub(crate) kind: &'static str,
-    pub(crate) detail: String,
-}
-
 /// The verdict with everything that it rests on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Judged {
@@ -86,6 +81,17 @@ pub(crate) struct Report {
     pub(crate) ended: Option<String>,
     /// One entry a statement.
     pub(crate) results: Vec<(bool, Option<String>)>,
+    /// What the grader saw of attempts to cheat.
+    pub(crate) tampering: Vec<(Kind, String)>,
+}
+
+/// One run of a program that is judged by its output.
+#[derive(Debug)]
+pub(crate) struct StdioRun<'a> {
+    pub(crate) outcome: Outcome,
+    pub(crate) expected: &'a str,
+    /// The program came to its own end: it neither left early nor became another program.
+    pub(crate) ended: bool,
 }
 
 /// The tutorial's words for an ending.
@@ -123,11 +129,11 @@ pub(crate) fn tests(outcome: &Outcome, report: &Report, wanted: usize) -> Judged
         .collect();
     let all = results.len() == wanted && wanted > 0 && results.iter().all(|test| test.passed);
     let proven = report.loaded && report.complete && report.ended.is_none();
-    let tampering = report
-        .ended
-        .iter()
-        .filter(|reason| reason.starts_with("protocol"))
-        .map(|reason| Tampering { kind: "protocol_violation", detail: reason.clone() });
+    // A program that the launcher or the kernel ended did not leave by itself.
+    let left =
+        matches!(outcome.ending, Ending::Exited(_) | Ending::Signaled(_)) && outcome.cgroup.oom_kill == 0;
+    let seen = report.tampering.iter().filter(|(kind, _)| left || !kind.is_exit());
+    let tampering = seen.map(|(kind, detail)| Tampering { kind: *kind, detail: detail.clone() });
     let verdict = if all && proven {
         Verdict::Passed
     } else if proven {
@@ -165,49 +171,57 @@ pub(crate) fn without_report(outcome: &Outcome, wanted: usize, why: &str) -> Opt
         exit_status: exit_status(outcome),
         authenticated: false,
         tests: (0..wanted).map(missing).collect(),
-        tampering: vec![Tampering { kind: "no_report", detail: why.to_owned() }],
+        tampering: vec![Tampering { kind: Kind::NoReport, detail: why.to_owned() }],
     })
 }
 
 /// A program judged by its output for given inputs.
-pub(crate) fn stdio(runs: &[(Outcome, &str)]) -> Judged {
-    let judged: Vec<(Verdict, TestResult)> = runs
-        .iter()
-        .enumerate()
-        .map(|(index, (outcome, expected))| {
-            let verdict = from_outside(outcome).unwrap_or(match outcome.ending {
-                Ending::Exited(0) if outcome.stdout.truncated() => Verdict::Failed,
-                Ending::Exited(0) if same_output(&outcome.stdout.bytes, expected) => Verdict::Passed,
-                Ending::Exited(0) => Verdict::Failed,
-                Ending::Exited(_)
-                | Ending::Signaled(_)
-                | Ending::Deadline
-                | Ending::OutputFlood
-                | Ending::Cancelled => Verdict::Error,
-            });
-            let message = if verdict == Verdict::Passed {
-                None
-            } else if verdict != Verdict::Failed {
-                Some(format!("{} ({})", verdict.word(), exit_status(outcome)))
-            } else if outcome.stdout.truncated() {
-                Some("output is longer than output_bytes and was cut".to_owned())
-            } else {
-                Some("output differs".to_owned())
-            };
-            (verdict, TestResult { index, passed: verdict == Verdict::Passed, message })
-        })
-        .collect();
+pub(crate) fn stdio(runs: &[StdioRun<'_>]) -> Judged {
+    let judged: Vec<(Verdict, TestResult)> =
+        runs.iter().enumerate().map(|(i, run)| stdio_run(i, run)).collect();
     let verdict = judged.iter().map(|(verdict, _)| *verdict).find(|verdict| *verdict != Verdict::Passed);
     let verdict = verdict.unwrap_or(Verdict::Passed);
-    let last = runs.last().map(|(outcome, _)| exit_status(outcome)).unwrap_or_default();
+    let last = runs.last().map(|run| exit_status(&run.outcome)).unwrap_or_default();
+    let early = runs.iter().filter(|run| run.outcome.ending == Ending::Exited(0) && !run.ended);
+    let tampering = early.map(|_| Tampering {
+        kind: Kind::ExitBeforeEnd,
+        detail: "left with code 0 before its own end".to_owned(),
+    });
     Judged {
         verdict,
         reward: Some(if verdict == Verdict::Passed { 1.0 } else { 0.0 }),
         exit_status: last,
         authenticated: true,
+        tampering: tampering.take(1).collect(),
         tests: judged.into_iter().map(|(_, test)| test).collect(),
-        tampering: Vec::new(),
     }
+}
+
+fn stdio_run(index: usize, run: &StdioRun<'_>) -> (Verdict, TestResult) {
+    let outcome = &run.outcome;
+    let verdict = from_outside(outcome).unwrap_or(match outcome.ending {
+        Ending::Exited(0) if !run.ended => Verdict::Error,
+        Ending::Exited(0) if outcome.stdout.truncated() => Verdict::Failed,
+        Ending::Exited(0) if same_output(&outcome.stdout.bytes, run.expected) => Verdict::Passed,
+        Ending::Exited(0) => Verdict::Failed,
+        Ending::Exited(_)
+        | Ending::Signaled(_)
+        | Ending::Deadline
+        | Ending::OutputFlood
+        | Ending::Cancelled => Verdict::Error,
+    });
+    let message = if verdict == Verdict::Passed {
+        None
+    } else if outcome.ending == Ending::Exited(0) && verdict == Verdict::Error {
+        Some("left before its own end (Clean(0))".to_owned())
+    } else if verdict != Verdict::Failed {
+        Some(format!("{} ({})", verdict.word(), exit_status(outcome)))
+    } else if outcome.stdout.truncated() {
+        Some("output is much longer than the expected one".to_owned())
+    } else {
+        Some("output differs".to_owned())
+    };
+    (verdict, TestResult { index, passed: verdict == Verdict::Passed, message })
 }
 
 /// A program that is only run.
@@ -281,7 +295,12 @@ mod tests_of_rules {
             complete: true,
             ended: None,
             results: passed.iter().map(|passed| (*passed, None)).collect(),
+            tampering: Vec::new(),
         }
+    }
+
+    fn ran(outcome: Outcome, expected: &str) -> [StdioRun<'_>; 1] {
+        [StdioRun { outcome, expected, ended: true }]
     }
 
     #[test]
@@ -327,23 +346,45 @@ mod tests_of_rules {
     }
 
     #[test]
-    fn a_protocol_violation_is_reported_as_tampering() {
-        let broken =
-            Report { complete: false, ended: Some("protocol: unknown tag".into()), ..report(&[false]) };
+    fn what_the_grader_saw_is_reported_but_no_exit_of_a_program_that_was_ended() {
+        let seen = vec![
+            (Kind::MalformedFrame, "protocol: unknown tag".to_owned()),
+            (Kind::ExitInCall, "its process ended".to_owned()),
+        ];
+        let broken = Report {
+            complete: false,
+            ended: Some("its process ended".into()),
+            tampering: seen,
+            ..report(&[false])
+        };
         let judged = tests(&outcome(Ending::Exited(0), 0), &broken, 1);
-        assert_eq!((judged.reward, judged.tampering.len()), (Some(0.0), 1));
+        assert_eq!((judged.reward, judged.tampering.len()), (Some(0.0), 2));
+        let judged = tests(&outcome(Ending::Deadline, 0), &broken, 1);
+        assert_eq!((judged.verdict, judged.tampering.len()), (Verdict::Timeout, 1));
+        let judged = tests(&outcome(Ending::Signaled(9), 1), &broken, 1);
+        assert_eq!((judged.verdict, judged.tampering.len()), (Verdict::OomKilled, 1));
+    }
+
+    #[test]
+    fn right_output_of_a_program_that_left_before_its_end_is_an_error() {
+        let mut good = outcome(Ending::Exited(0), 0);
+        good.stdout = Output { bytes: b"3\n".to_vec(), total: 2 };
+        let judged = stdio(&[StdioRun { outcome: good.clone(), expected: "3", ended: false }]);
+        assert_eq!((judged.verdict, judged.reward), (Verdict::Error, Some(0.0)));
+        assert_eq!(judged.tampering.first().map(|each| each.kind), Some(Kind::ExitBeforeEnd));
+        assert!(stdio(&ran(good, "3")).tampering.is_empty());
     }
 
     #[test]
     fn output_is_compared_without_trailing_space_and_never_when_cut() {
         let mut good = outcome(Ending::Exited(0), 0);
         good.stdout = Output { bytes: b"3 \n\n".to_vec(), total: 4 };
-        assert_eq!(stdio(&[(good.clone(), "3\n")]).verdict, Verdict::Passed);
-        assert_eq!(stdio(&[(good.clone(), "4\n")]).verdict, Verdict::Failed);
+        assert_eq!(stdio(&ran(good.clone(), "3\n")).verdict, Verdict::Passed);
+        assert_eq!(stdio(&ran(good.clone(), "4\n")).verdict, Verdict::Failed);
         good.stdout.total = 5;
-        assert_eq!(stdio(&[(good, "3\n")]).verdict, Verdict::Failed);
+        assert_eq!(stdio(&ran(good, "3\n")).verdict, Verdict::Failed);
         let crashed = outcome(Ending::Exited(1), 0);
-        assert_eq!(stdio(&[(crashed, "")]).verdict, Verdict::Error);
+        assert_eq!(stdio(&ran(crashed, "")).verdict, Verdict::Error);
     }
 
     #[test]

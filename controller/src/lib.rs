@@ -17,4 +17,5 @@ mod sandbox;
 mod server;
 mod service;
 mod sweep;
+mod tampering;
 mod telemetry;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::job::Finished;
 use crate::judge::Verdict;
 use crate::sandbox::PoolState;
+use crate::tampering::FAMILIES;
 
 /// Upper bounds of the latency buckets in seconds.
 const BUCKETS: [f64; 10] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -16,7 +17,7 @@ pub(crate) struct Metrics {
     verdicts: [AtomicU64; Verdict::ALL.len()],
     rejected: AtomicU64,
     faults: AtomicU64,
-    tampering: AtomicU64,
+    tampering: [AtomicU64; FAMILIES.len()],
     oom_kills: AtomicU64,
     leftovers: AtomicU64,
     buckets: [AtomicU64; BUCKETS.len()],
@@ -30,7 +31,13 @@ impl Metrics {
         if let Some(counter) = self.verdicts.get(index) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        self.tampering.fetch_add(finished.judged.tampering.len() as u64, Ordering::Relaxed);
+        for seen in &finished.judged.tampering {
+            let family =
+                FAMILIES.iter().zip(&self.tampering).find(|(family, _)| **family == seen.kind.family());
+            if let Some((_, counter)) = family {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        }
         self.oom_kills.fetch_add(finished.events.oom_kill, Ordering::Relaxed);
         self.leftovers.fetch_add(finished.events.leftovers, Ordering::Relaxed);
         let usage = &finished.usage;
@@ -80,13 +87,17 @@ impl Metrics {
         for (name, help, counter) in [
             ("rlox_rejected_total", "Requests refused because the queue was full.", &self.rejected),
             ("rlox_sandbox_faults_total", "Verifications that the sandbox itself failed.", &self.faults),
-            ("rlox_tampering_total", "Attempts at tampering that were seen.", &self.tampering),
             ("rlox_oom_kills_total", "Processes of snippets killed for memory.", &self.oom_kills),
             ("rlox_leftovers_total", "Processes or cgroups found after a container's end.", &self.leftovers),
         ] {
             line(format_args!("# HELP {name} {help}"));
             line(format_args!("# TYPE {name} counter"));
             line(format_args!("{name} {}", read(counter)));
+        }
+        line(format_args!("# HELP rlox_tampering_total Attempts at tampering that were seen, by family."));
+        line(format_args!("# TYPE rlox_tampering_total counter"));
+        for (family, counter) in FAMILIES.iter().zip(&self.tampering) {
+            line(format_args!("rlox_tampering_total{{family=\"{family}\"}} {}", read(counter)));
         }
         for (name, help, value) in [
             ("rlox_workers", "Sandboxes that may run at once.", u64::from(pool.workers)),

@@ -247,7 +247,7 @@ mod tests {
         serde_json::to_vec(&serde_json::json!({ "report": report, "mac": mac })).unwrap()
     }
 
-    const REPORT: &str = r#"{"loaded":true,"complete":true,"ended":null,"results":[[true,null]]}"#;
+    const REPORT: &str = r#"{"loaded":true,"complete":true,"ended":null,"results":[[true,null]],"tampering":[["lying_type","x"]]}"#;
 
     #[test]
     fn a_report_with_the_right_key_is_read() {

@@ -16,7 +16,8 @@ use super::launcher::{stream_pair, timeout};
 use super::memfd::sealed;
 use super::{Environment, Launcher, SandboxError};
 use crate::job::{Captured, Events, Finished, Job, Usage, random_bytes};
-use crate::judge::{self, Judged};
+use crate::judge::{self, Judged, StdioRun};
+use crate::tampering::{Kind, Tampering};
 
 /// A launcher that is this late beyond the program's deadline is stuck.
 const LATE: Duration = Duration::from_secs(15);
@@ -24,6 +25,9 @@ const LATE: Duration = Duration::from_secs(15);
 const GRADER_SLACK: Duration = Duration::from_secs(1);
 /// A program whose answer is known may flush and leave for this long.
 const GRACE_MS: u64 = 200;
+
+/// What the driver writes when a program has come to its own end.
+const ENDED: &[u8] = b"end\n";
 
 /// The interpreter's command line in `bundles/snippet`, less the driver's mode.
 const DRIVER: [&str; 5] = ["/usr/bin/python3", "-I", "-S", "-B", "/opt/rlox/driver.pyc"];
@@ -47,7 +51,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, outcome: &Outcome) {
+    fn add(&mut self, outcome: &Outcome, kept: u64) {
         self.usage.setup_secs += outcome.setup_secs;
         self.usage.wall_secs += outcome.wall_secs;
         self.usage.cpu_secs += outcome.cpu_secs;
@@ -56,9 +60,10 @@ impl Tally {
         self.events.oom_kill += outcome.cgroup.oom_kill;
         self.events.pids_max += outcome.cgroup.pids_max;
         self.events.leftovers += outcome.leftovers;
+        let kept = usize::try_from(kept).unwrap_or(usize::MAX);
         let captured = |output: &rlox_protocol::Output| Captured {
-            text: String::from_utf8_lossy(&output.bytes).into_owned(),
-            truncated: output.truncated(),
+            text: String::from_utf8_lossy(&output.bytes[..output.bytes.len().min(kept)]).into_owned(),
+            truncated: output.truncated() || output.bytes.len() > kept,
         };
         self.stdout = captured(&outcome.stdout);
         self.stderr = captured(&outcome.stderr);
@@ -113,8 +118,8 @@ impl Worker {
         let judged = match judged {
             Some(judged) => judged,
             None => {
-                let outcome = self.run_program(job, source, None)?;
-                tally.add(&outcome);
+                let (outcome, _) = self.run_program(job, source, "run", "")?;
+                tally.add(&outcome, job.granted.output_bytes);
                 judge::run_only(&outcome)
             }
         };
@@ -149,35 +154,47 @@ impl Worker {
             args: Some(DRIVER.iter().map(|part| (*part).to_owned()).chain([mode.to_owned()]).collect()),
             env: Vec::new(),
             mounts: Vec::new(),
-            limits: job.granted.limits(),
+            limits: job.granted.limits(job.expected_bytes()),
             stdio: Stdio::Capture,
             descriptors,
         })
     }
 
-    /// Runs the program as a script.
+    /// Runs the program as a script; also says what it wrote to the descriptor on which it tells its end.
     fn run_program(
         &mut self,
         job: &Job,
         source: &[u8],
-        stdin: Option<&str>,
-    ) -> Result<Outcome, SandboxError> {
+        mode: &str,
+        stdin: &str,
+    ) -> Result<(Outcome, Vec<u8>), SandboxError> {
         let code = sealed(c"rlox-source", source)?;
-        let input = sealed(c"rlox-stdin", stdin.unwrap_or_default().as_bytes())?;
-        let request = self.request(job, "run", vec![DescriptorRole::Preserve, DescriptorRole::Stdin])?;
+        let input = sealed(c"rlox-stdin", stdin.as_bytes())?;
+        let (ended, ending) = watched_pipe()?;
+        let roles = vec![DescriptorRole::Preserve, DescriptorRole::Preserve, DescriptorRole::Stdin];
+        let request = self.request(job, mode, roles)?;
         let launcher = self.launcher()?;
-        launcher.run(request, &[code.as_fd(), input.as_fd()])?;
-        wait_outcome(launcher, Instant::now() + job.granted.timeout + LATE)
+        launcher.run(request, &[code.as_fd(), ending.as_fd(), input.as_fd()])?;
+        drop(ending);
+        let outcome = wait_outcome(launcher, Instant::now() + job.granted.timeout + LATE)?;
+        Ok((outcome, written(ended)?))
     }
 
     fn run_stdio(&mut self, job: &Job, source: &[u8], tally: &mut Tally) -> Result<Judged, SandboxError> {
         let mut runs = Vec::with_capacity(job.stdio.len());
+        let mut strays = Vec::new();
         for test in &job.stdio {
-            let outcome = self.run_program(job, source, Some(&test.stdin))?;
-            tally.add(&outcome);
-            runs.push((outcome, test.stdout.as_str()));
+            let (outcome, told) = self.run_program(job, source, "judged", &test.stdin)?;
+            tally.add(&outcome, job.granted.output_bytes);
+            let ended = told == ENDED;
+            if !ended {
+                strays.extend(stray_write(&told));
+            }
+            runs.push(StdioRun { outcome, expected: &test.stdout, ended });
         }
-        Ok(judge::stdio(&runs))
+        let mut judged = judge::stdio(&runs);
+        judged.tampering.extend(strays.into_iter().take(1));
+        Ok(judged)
     }
 
     /// Loads the program in its container and lets the grader run the statements against it.
@@ -187,7 +204,8 @@ impl Worker {
         let (report, report_end) =
             nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(SandboxError::system("making a report pipe"))?;
         let key = random_bytes::<32>().map_err(SandboxError::system("making a key"))?;
-        let roles = vec![DescriptorRole::Preserve, DescriptorRole::Preserve];
+        let (trap, trap_end) = watched_pipe()?;
+        let roles = vec![DescriptorRole::Preserve; 3];
         let request = self.request(job, "serve", roles)?;
         let grader = Arc::clone(&self.grader);
         let launcher = self.launcher()?;
@@ -195,23 +213,50 @@ impl Worker {
         let limit = job.granted.timeout + GRADER_SLACK;
         grader.submit(&key, &job.tests, grader_end.as_fd(), report_end.as_fd(), limit)?;
         drop((grader_end, report_end));
-        launcher.run(request, &[code.as_fd(), snippet_end.as_fd()])?;
-        drop(snippet_end);
+        launcher.run(request, &[code.as_fd(), snippet_end.as_fd(), trap_end.as_fd()])?;
+        drop((snippet_end, trap_end));
         let (outcome, bytes) = wait_both(launcher, report, Instant::now() + job.granted.timeout + LATE)?;
         let report = match authenticate(&key, &bytes) {
             Ok(report) => report,
             // The program was ended from outside before there could be a report: that decides.
             Err(error) => match judge::without_report(&outcome, job.tests.len(), &error.to_string()) {
                 Some(judged) => {
-                    tally.add(&outcome);
+                    tally.add(&outcome, job.granted.output_bytes);
                     return Ok(judged);
                 }
                 None => return Err(error),
             },
         };
-        tally.add(&outcome);
-        Ok(judge::tests(&outcome, &report, job.tests.len()))
+        tally.add(&outcome, job.granted.output_bytes);
+        let mut judged = judge::tests(&outcome, &report, job.tests.len());
+        judged.tampering.extend(stray_write(&written(trap)?));
+        Ok(judged)
     }
+}
+
+/// A pipe whose reading end, kept here, never blocks.
+fn watched_pipe() -> Result<(File, OwnedFd), SandboxError> {
+    let (kept, given) =
+        nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(SandboxError::system("making a pipe"))?;
+    fcntl(kept.as_raw_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
+        .map_err(SandboxError::system("preparing a pipe"))?;
+    Ok((File::from(kept), given))
+}
+
+/// What is in a watched pipe, up to a bound.
+fn written(mut pipe: File) -> Result<Vec<u8>, SandboxError> {
+    let mut buffer = [0u8; 256];
+    match pipe.read(&mut buffer) {
+        Ok(count) => Ok(buffer[..count].to_vec()),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(Vec::new()),
+        Err(error) => Err(SandboxError::System { action: "reading a pipe", reason: error.to_string() }),
+    }
+}
+
+/// Bytes on a descriptor of which no program was told.
+fn stray_write(bytes: &[u8]) -> Option<Tampering> {
+    let detail = || format!("{} bytes or more to a descriptor that is not the program's", bytes.len());
+    (!bytes.is_empty()).then(|| Tampering { kind: Kind::DescriptorWrite, detail: detail() })
 }
 
 fn wait_outcome(launcher: &Launcher, deadline: Instant) -> Result<Outcome, SandboxError> {

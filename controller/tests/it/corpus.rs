@@ -87,6 +87,10 @@ macro_rules! families {
 
 families! { equality exhaustion exit introspection kernel output patching runtime survival }
 
+fn patient() -> Service {
+    Service::with(&["--timeout-secs", &PATIENT.to_string()])
+}
+
 /// Sends many at once; returns those that did not get this verdict and reward.
 fn others(service: &Service, requests: &[(String, Value)], verdict: &str, reward: f64) -> Vec<String> {
     let bodies: Vec<_> = requests.iter().map(|(_, body)| body.clone()).collect();
@@ -105,7 +109,7 @@ fn others(service: &Service, requests: &[(String, Value)], verdict: &str, reward
 #[track_caller]
 fn all(requests: &[(String, Value)], verdict: &str, reward: f64) {
     assert!(!requests.is_empty());
-    let service = Service::start();
+    let service = patient();
     let others = others(&service, requests, verdict, reward);
     assert!(
         others.is_empty(),
@@ -139,23 +143,59 @@ fn every_honest_twin_passes() {
     all(&twins, "passed", 1.0);
 }
 
-#[test]
-fn lies_to_operators_names_and_runners_earn_nothing_and_their_honest_twins_pass() {
-    let corpus: Value = serde_json::from_str(&read("forgeries_v1.json")).unwrap();
-    for (rewarded, verdict, reward) in [(true, "passed", 1.0), (false, "failed", 0.0)] {
-        let programs = corpus["programs"].as_array().unwrap();
-        let chosen: Vec<_> = programs
-            .iter()
-            .filter(|program| program["rewarded"] == rewarded)
-            .map(|program| {
-                let request =
-                    json!({ "code": program["code"], "tests": program["tests"], "timeout_secs": 5 });
-                (program["id"].to_string(), request)
-            })
-            .collect();
-        assert!(chosen.len() > 5);
-        all(&chosen, verdict, reward);
+/// Seconds for what has to pass: a machine that is busy with other tests must not turn it into a timeout.
+const PATIENT: u64 = 60;
+
+/// The request of a program of the corpora.
+fn request(program: &Value, timeout_secs: u64) -> (String, Value) {
+    let mut body = json!({ "code": program["code"], "timeout_secs": timeout_secs });
+    for kind in ["tests", "stdio", "output_bytes"] {
+        if let Some(value) = program.get(kind) {
+            body[kind] = value.clone();
+        }
     }
+    (program["id"].to_string(), body)
+}
+
+fn programs(name: &str) -> Vec<Value> {
+    let corpus: Value = serde_json::from_str(&read(name)).unwrap();
+    corpus["programs"].as_array().unwrap().clone()
+}
+
+/// The families of tricks that the forging suite has to cover.
+const FAMILIES: [&str; 6] = ["equality", "exit", "introspection", "output", "patching", "survival"];
+
+#[test]
+fn no_forgery_is_rewarded_and_every_honest_twin_of_one_is() {
+    if !ready() {
+        return;
+    }
+    let programs = programs("forgeries_v1.json");
+    let wrong = |family: &str| {
+        programs.iter().filter(|each| each["family"] == family && each["rewarded"] == false).count()
+    };
+    for family in FAMILIES {
+        assert!(wrong(family) >= 20, "{family}: {}", wrong(family));
+    }
+    assert!(programs.iter().filter(|each| each["rewarded"] == true).count() >= 80);
+    let service = patient();
+    let requests: Vec<_> = programs
+        .iter()
+        .map(|each| request(each, if each["rewarded"] == true { PATIENT } else { 5 }))
+        .collect();
+    let bodies: Vec<_> = requests.iter().map(|(_, body)| body.clone()).collect();
+    let results = service.batch(&bodies);
+    let other: Vec<_> = programs
+        .iter()
+        .zip(&results)
+        .filter(|(program, got)| {
+            let reward = if program["rewarded"] == true { 1.0 } else { 0.0 };
+            got["reward"] != reward || got["containment"]["leftovers"] != 0
+        })
+        .map(|(program, got)| format!("{}: {got}", program["id"]))
+        .collect();
+    assert!(other.is_empty(), "{} of {}:\n{}", other.len(), programs.len(), other.join("\n"));
+    service.stop();
 }
 
 #[test]
@@ -163,22 +203,8 @@ fn every_honest_program_passes() {
     if !ready() {
         return;
     }
-    let corpus: Value = serde_json::from_str(&read("honest_v1.json")).unwrap();
-    let programs: Vec<_> = corpus["programs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|program| {
-            let mut body = json!({ "code": program["code"] });
-            for kind in ["tests", "stdio"] {
-                if let Some(value) = program.get(kind) {
-                    body[kind] = value.clone();
-                }
-            }
-            (program["id"].to_string(), body)
-        })
-        .collect();
-    assert_eq!(programs.len(), 61);
+    let programs: Vec<_> = programs("honest_v1.json").iter().map(|each| request(each, PATIENT)).collect();
+    assert!(programs.len() >= 300, "{}", programs.len());
     all(&programs, "passed", 1.0);
 }
 
