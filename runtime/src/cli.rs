@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rlox_host::CgroupHome;
 
+use crate::cdi::{CdiError, DeviceArgs, SpecArgs};
 use crate::error::RuntimeError;
 use crate::launcher;
 use crate::prepare::prepare;
@@ -34,6 +35,8 @@ pub struct Cli {
 enum Commands {
     /// Run a bundle in the foreground and return its program's exit code.
     Run(RunArgs),
+    /// Print a config.json, with the edits of devices.
+    Spec(SpecArgs),
     /// Work on bundles.
     Bundle {
         #[command(subcommand)]
@@ -58,6 +61,8 @@ struct RunArgs {
     /// Run although this layer is missing on the host. Without cgroups nothing limits memory, tasks or CPU.
     #[arg(long, value_name = "LAYER", value_enum)]
     allow_missing: Vec<Layer>,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Program and arguments, in place of the bundle's own.
     #[arg(last = true)]
     args: Vec<String>,
@@ -109,6 +114,10 @@ impl Cli {
     pub fn execute(self) -> Result<i32, RuntimeError> {
         match self.command {
             Commands::Run(args) => args.into_run()?.execute(),
+            Commands::Spec(args) => {
+                println!("{}", args.text()?);
+                Ok(0)
+            }
             Commands::Bundle { command: BundleCommands::Prepare { bundles, python } } => {
                 for bundle in bundles {
                     let built = prepare(&bundle, python.as_deref())?;
@@ -141,6 +150,7 @@ impl RunArgs {
             bundle,
             id,
             args: self.args,
+            devices: self.devices,
             timeout_secs: self.timeout_secs,
             allow_missing_cgroup: self.allow_missing.contains(&Layer::Cgroup),
         })
@@ -151,9 +161,9 @@ impl RuntimeError {
     /// The exit code of the runtime itself for this failure.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Request { .. } => 64,
+            Self::Request { .. } | Self::Device(CdiError::Name { .. }) => 64,
             Self::Bundle { .. } => 65,
-            Self::Host { .. } | Self::Verify { .. } => 69,
+            Self::Host { .. } | Self::Verify { .. } | Self::Device(_) => 69,
             // libcontainer looks the program up before it starts it; the shells' codes for what it found.
             Self::Create { reason, .. } if reason.contains("not found in $PATH") => 127,
             Self::Create { reason, .. } if reason.contains("correct permission") => 126,
@@ -177,7 +187,7 @@ mod tests {
     fn both_forms_of_run_name_the_bundle() {
         let parse = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
             Commands::Run(args) => args.into_run().unwrap(),
-            Commands::Bundle { .. } | Commands::Launcher(_) => unreachable!(),
+            Commands::Spec(_) | Commands::Bundle { .. } | Commands::Launcher(_) => unreachable!(),
         };
         let short = parse(&["rlox-runtime", "run", "bundles/snippet", "--", "/bin/true"]);
         assert_eq!(

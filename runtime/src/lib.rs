@@ -5,10 +5,12 @@
 //! controller never links this crate: it talks to [`launcher`] processes over a socket.
 
 mod capture;
+mod cdi;
 mod cgroup;
 mod container;
 mod error;
 mod interrupt;
+mod overlay;
 mod prepare;
 mod run;
 mod spec;
@@ -19,4 +21,5 @@ mod sys;
 pub mod cli;
 pub mod launcher;
 
+pub use cdi::CdiError;
 pub use error::RuntimeError;
