@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rlox_host::CgroupHome;
 
 use crate::cdi::{CdiError, DeviceArgs, SpecArgs};
+use crate::doctor::DoctorArgs;
 use crate::error::RuntimeError;
 use crate::launcher;
 use crate::prepare::prepare;
@@ -18,6 +19,7 @@ use crate::run::Run;
     version,
     about,
     after_help = "First steps:\n  \
+    rlox-runtime doctor\n  \
     rlox-runtime bundle prepare bundles/snippet\n  \
     echo 'print(6 * 7)' | rlox-runtime run bundles/snippet\n\n\
     Exit codes of run: the program's own, 128+N for signal N; 126 and 127 as the shells \
@@ -35,6 +37,8 @@ pub struct Cli {
 enum Commands {
     /// Run a bundle in the foreground and return its program's exit code.
     Run(RunArgs),
+    /// Say which isolation layers this host gives, with the remedy for each that is missing.
+    Doctor(DoctorArgs),
     /// Print a config.json, with the edits of devices.
     Spec(SpecArgs),
     /// Work on bundles.
@@ -114,6 +118,7 @@ impl Cli {
     pub fn execute(self) -> Result<i32, RuntimeError> {
         match self.command {
             Commands::Run(args) => args.into_run()?.execute(),
+            Commands::Doctor(args) => args.execute(),
             Commands::Spec(args) => {
                 println!("{}", args.text()?);
                 Ok(0)
@@ -187,7 +192,9 @@ mod tests {
     fn both_forms_of_run_name_the_bundle() {
         let parse = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
             Commands::Run(args) => args.into_run().unwrap(),
-            Commands::Spec(_) | Commands::Bundle { .. } | Commands::Launcher(_) => unreachable!(),
+            Commands::Spec(_) | Commands::Doctor(_) | Commands::Bundle { .. } | Commands::Launcher(_) => {
+                unreachable!()
+            }
         };
         let short = parse(&["rlox-runtime", "run", "bundles/snippet", "--", "/bin/true"]);
         assert_eq!(

@@ -8,6 +8,7 @@ mod capture;
 mod cdi;
 mod cgroup;
 mod container;
+mod doctor;
 mod error;
 mod interrupt;
 mod overlay;

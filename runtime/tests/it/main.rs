@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod devices;
 #[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod exit_codes;
 #[cfg(test)]
 mod isolation;
