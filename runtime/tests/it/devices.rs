@@ -130,8 +130,9 @@ fn real_root_without_a_user_namespace_makes_the_node() {
     let text = fs::read_to_string(bundle().join("config.json")).unwrap();
     let mut config: Value = serde_json::from_str(&text).unwrap();
     config["linux"]["namespaces"].as_array_mut().unwrap().retain(|namespace| namespace["type"] != "user");
-    for mappings in ["uidMappings", "gidMappings"] {
-        config["linux"].as_object_mut().unwrap().remove(mappings);
+    // libcontainer makes read-only paths nodev too, which bound nodes do not notice and made ones do.
+    for section in ["uidMappings", "gidMappings", "readonlyPaths"] {
+        config["linux"].as_object_mut().unwrap().remove(section);
     }
     config["root"]["path"] = json!(bundle().join("rootfs"));
     let own = tempfile::tempdir().unwrap();
