@@ -41,8 +41,8 @@ pub fn isolation(home: &CgroupHome) -> Isolation {
     let restricted = positive("/proc/sys/kernel/apparmor_restrict_unprivileged_userns");
     if restricted && !nix::unistd::geteuid().is_root() && unconfined() {
         missing.push(
-            "userns: AppArmor restricts unprivileged user namespaces; install a profile with the userns rule for \
-             rlox-runtime, or set kernel.apparmor_restrict_unprivileged_userns=0"
+            "userns: AppArmor restricts unprivileged user namespaces; sudo bash dist/apparmor/install.sh \
+             exempts rlox-runtime"
                 .into(),
         );
     }

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod devices;
 #[cfg(test)]
+mod dist;
+#[cfg(test)]
 mod doctor;
 #[cfg(test)]
 mod exit_codes;
