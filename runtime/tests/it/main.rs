@@ -12,6 +12,8 @@ mod doctor;
 #[cfg(test)]
 mod exit_codes;
 #[cfg(test)]
+mod honest;
+#[cfg(test)]
 mod isolation;
 #[cfg(test)]
 mod leftovers;
@@ -19,5 +21,7 @@ mod leftovers;
 mod limits;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod seccomp;
 #[cfg(test)]
 mod support;
