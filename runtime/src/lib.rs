@@ -11,6 +11,7 @@ mod container;
 mod doctor;
 mod error;
 mod interrupt;
+mod landlock;
 mod overlay;
 mod prepare;
 mod run;
@@ -18,6 +19,7 @@ mod spec;
 mod staging;
 mod supervise;
 mod sys;
+mod workload;
 
 pub mod cli;
 pub mod launcher;

@@ -6,6 +6,9 @@ use std::io;
 /// `LANDLOCK_CREATE_RULESET_VERSION`
 const VERSION: u32 = 1;
 
+/// Older versions cannot express a rename from one directory to another, which honest programs do.
+pub const LANDLOCK_OLDEST: u32 = 2;
+
 /// The version of Landlock's interface, or why there is none (`ENOSYS`: not built in; `EOPNOTSUPP`: switched off at boot).
 pub fn landlock_abi() -> io::Result<u32> {
     // SAFETY: with a null attribute of size 0 and this flag the call reads no memory and only returns a number.

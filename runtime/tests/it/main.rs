@@ -16,6 +16,8 @@ mod honest;
 #[cfg(test)]
 mod isolation;
 #[cfg(test)]
+mod landlock;
+#[cfg(test)]
 mod leftovers;
 #[cfg(test)]
 mod limits;
