@@ -15,6 +15,7 @@ use crate::container::{Created, Streams};
 use crate::error::RuntimeError;
 use crate::interrupt::Interrupt;
 use crate::launcher::check_id;
+use crate::sealed;
 use crate::spec::{Adaptation, IdMap, absolute, adapt};
 use crate::staging::Staging;
 use crate::supervise::{Watch, watch};
@@ -35,6 +36,9 @@ pub(crate) struct Run {
 impl Run {
     /// Runs the bundle and returns the exit code by the shells' rule.
     pub(crate) fn execute(self) -> Result<i32, RuntimeError> {
+        if let Ok(spec) = Spec::load(self.bundle.join("config.json")) {
+            sealed::ensure_for(&spec)?;
+        }
         let owner = Owner::current().map_err(RuntimeError::system("reading /proc/self/stat"))?;
         let id = self.id.clone().unwrap_or_else(|| format!("run-{owner}"));
         check_id(&id)?;

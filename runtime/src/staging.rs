@@ -15,8 +15,8 @@ use nix::sched::{CloneFlags, unshare};
 use oci_spec::runtime::Spec;
 
 use crate::error::RuntimeError;
-use crate::overlay;
 use crate::spec::{IdMap, is_bind};
+use crate::{overlay, redirect};
 
 /// Where one launcher keeps state, generated bundles and staged sources.
 pub(crate) struct Staging {
@@ -64,6 +64,7 @@ impl Staging {
 
     /// Writes the spec as a bundle of its own and returns that bundle's directory.
     pub(crate) fn write_bundle(&mut self, id: &str, spec: Spec) -> Result<PathBuf, RuntimeError> {
+        redirect::refuse(&spec)?;
         let spec = self.stage_sources(spec)?;
         let directory = self.root.join("bundle").join(id);
         fs::create_dir(&directory)
