@@ -94,7 +94,8 @@ enum BundleCommands {
 
 #[derive(Debug, Args)]
 struct LauncherArgs {
-    #[arg(long)]
+    // Beyond this a range would end above the ids that there are.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(..=50_000))]
     slot: u16,
     #[arg(long)]
     directory: PathBuf,

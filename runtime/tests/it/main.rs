@@ -22,6 +22,8 @@ mod leftovers;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod promises;
+#[cfg(test)]
 mod redirections;
 #[cfg(test)]
 mod refusals;
