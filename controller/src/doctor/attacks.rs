@@ -15,6 +15,8 @@ use crate::service::Service;
 const MARK: &str = "ESCAPED";
 /// Limits of an attack, as `corpus/README.md` assumes them.
 pub(super) const ATTACK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time of an attack that is tried again.
+const PATIENT_TIMEOUT: Duration = Duration::from_secs(20);
 /// An honest twin gets more than it needs: it shall not fail on a slow host.
 const TWIN_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -81,6 +83,13 @@ impl Corpus {
         }
     }
 
+    /// The attack with more time, for one that met the deadline where something else should have ended it.
+    pub(super) fn patient_attack(&self, snippet: &Snippet) -> Job {
+        let mut job = self.attack(snippet);
+        job.granted.timeout = PATIENT_TIMEOUT;
+        job
+    }
+
     /// The honest program beside the attack.
     pub(super) fn honest(&self, snippet: &Snippet) -> Option<Job> {
         let mut job = self.attack(snippet);
@@ -106,6 +115,12 @@ pub(super) fn run(service: &Service, jobs: Vec<Job>) -> Vec<Ran> {
 pub(super) fn escaped(finished: &Finished) -> bool {
     let messages = finished.judged.tests.iter().filter_map(|test| test.message.as_deref());
     messages.chain([finished.stdout.text.as_str()]).any(|text| text.contains(MARK))
+}
+
+/// Whether the deadline ended an attack that something else should have ended.
+pub(super) fn only_late(snippet: &Snippet, ran: &Ran) -> bool {
+    let timeout = |finished: &Finished| finished.judged.verdict == Verdict::Timeout;
+    ran.as_ref().is_ok_and(timeout) && !snippet.expect.verdicts.contains(&Verdict::Timeout)
 }
 
 /// What is wrong with an attack's end; nothing where it was contained.
