@@ -71,6 +71,8 @@ pub(crate) struct ServiceConfig {
     pub(crate) queue: usize,
     /// Run although cgroups are missing: the operator's explicit choice.
     pub(crate) allow_missing_cgroup: bool,
+    /// Refuse to start where the kernel lacks Landlock.
+    pub(crate) require_landlock: bool,
 }
 
 impl Default for ServiceConfig {
@@ -81,6 +83,7 @@ impl Default for ServiceConfig {
             workers: u16::try_from(cores * 2).unwrap_or(64).clamp(2, 256),
             queue: 4096,
             allow_missing_cgroup: false,
+            require_landlock: false,
         }
     }
 }

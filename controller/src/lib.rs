@@ -9,6 +9,7 @@ pub mod cli;
 mod api;
 mod config;
 mod corpus;
+mod doctor;
 mod home;
 mod job;
 mod judge;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rlox_host::CgroupHome;
 
+use crate::cdi::{CdiError, DeviceArgs, SpecArgs};
+use crate::doctor::DoctorArgs;
 use crate::error::RuntimeError;
 use crate::launcher;
 use crate::prepare::prepare;
@@ -17,6 +19,7 @@ use crate::run::Run;
     version,
     about,
     after_help = "First steps:\n  \
+    rlox-runtime doctor\n  \
     rlox-runtime bundle prepare bundles/snippet\n  \
     echo 'print(6 * 7)' | rlox-runtime run bundles/snippet\n\n\
     Exit codes of run: the program's own, 128+N for signal N; 126 and 127 as the shells \
@@ -34,6 +37,10 @@ pub struct Cli {
 enum Commands {
     /// Run a bundle in the foreground and return its program's exit code.
     Run(RunArgs),
+    /// Say which isolation layers this host gives, with the remedy for each that is missing.
+    Doctor(DoctorArgs),
+    /// Print a config.json, with the edits of devices.
+    Spec(SpecArgs),
     /// Work on bundles.
     Bundle {
         #[command(subcommand)]
@@ -58,6 +65,8 @@ struct RunArgs {
     /// Run although this layer is missing on the host. Without cgroups nothing limits memory, tasks or CPU.
     #[arg(long, value_name = "LAYER", value_enum)]
     allow_missing: Vec<Layer>,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Program and arguments, in place of the bundle's own.
     #[arg(last = true)]
     args: Vec<String>,
@@ -85,7 +94,8 @@ enum BundleCommands {
 
 #[derive(Debug, Args)]
 struct LauncherArgs {
-    #[arg(long)]
+    // Beyond this a range would end above the ids that there are.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(..=50_000))]
     slot: u16,
     #[arg(long)]
     directory: PathBuf,
@@ -109,6 +119,11 @@ impl Cli {
     pub fn execute(self) -> Result<i32, RuntimeError> {
         match self.command {
             Commands::Run(args) => args.into_run()?.execute(),
+            Commands::Doctor(args) => args.execute(),
+            Commands::Spec(args) => {
+                println!("{}", args.text()?);
+                Ok(0)
+            }
             Commands::Bundle { command: BundleCommands::Prepare { bundles, python } } => {
                 for bundle in bundles {
                     let built = prepare(&bundle, python.as_deref())?;
@@ -141,6 +156,7 @@ impl RunArgs {
             bundle,
             id,
             args: self.args,
+            devices: self.devices,
             timeout_secs: self.timeout_secs,
             allow_missing_cgroup: self.allow_missing.contains(&Layer::Cgroup),
         })
@@ -151,9 +167,9 @@ impl RuntimeError {
     /// The exit code of the runtime itself for this failure.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Request { .. } => 64,
+            Self::Request { .. } | Self::Device(CdiError::Name { .. }) => 64,
             Self::Bundle { .. } => 65,
-            Self::Host { .. } | Self::Verify { .. } => 69,
+            Self::Host { .. } | Self::Verify { .. } | Self::Device(_) => 69,
             // libcontainer looks the program up before it starts it; the shells' codes for what it found.
             Self::Create { reason, .. } if reason.contains("not found in $PATH") => 127,
             Self::Create { reason, .. } if reason.contains("correct permission") => 126,
@@ -177,7 +193,9 @@ mod tests {
     fn both_forms_of_run_name_the_bundle() {
         let parse = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
             Commands::Run(args) => args.into_run().unwrap(),
-            Commands::Bundle { .. } | Commands::Launcher(_) => unreachable!(),
+            Commands::Spec(_) | Commands::Doctor(_) | Commands::Bundle { .. } | Commands::Launcher(_) => {
+                unreachable!()
+            }
         };
         let short = parse(&["rlox-runtime", "run", "bundles/snippet", "--", "/bin/true"]);
         assert_eq!(

@@ -15,6 +15,7 @@ use rlox_host::read_bounded;
 use crate::cgroup::{ContainerCgroup, Wanted};
 use crate::error::{RuntimeError, chain};
 use crate::sys;
+use crate::workload::Confined;
 
 /// Standard streams of the program; an absent one is inherited.
 #[derive(Default)]
@@ -47,7 +48,8 @@ impl Created {
         let mut builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
             .with_root_path(state)
             .map_err(|error| failed(&error))?
-            .with_preserved_fds(preserved);
+            .with_preserved_fds(preserved)
+            .with_executor(Confined);
         if let Some(stdin) = streams.stdin {
             builder = builder.with_stdin(stdin);
         }

@@ -44,6 +44,9 @@ pub enum RuntimeError {
         /// Which limit or layer, wanted and found.
         reason: String,
     },
+    /// A device asked for cannot be given.
+    #[error(transparent)]
+    Device(#[from] crate::cdi::CdiError),
     /// A system call failed.
     #[error("{action} failed: {source}")]
     System {
@@ -65,7 +68,7 @@ impl RuntimeError {
     /// The same as a message to the controller.
     pub(crate) fn to_fault(&self) -> Fault {
         let kind = match self {
-            Self::Bundle { .. } | Self::Request { .. } => FaultKind::Request,
+            Self::Bundle { .. } | Self::Request { .. } | Self::Device(_) => FaultKind::Request,
             Self::Create { .. } => FaultKind::Create,
             Self::Verify { .. } | Self::Host { .. } => FaultKind::Verify,
             Self::System { .. } => FaultKind::Supervise,

@@ -5,18 +5,26 @@
 //! controller never links this crate: it talks to [`launcher`] processes over a socket.
 
 mod capture;
+mod cdi;
 mod cgroup;
 mod container;
+mod doctor;
 mod error;
 mod interrupt;
+mod landlock;
+mod overlay;
 mod prepare;
+mod redirect;
 mod run;
+mod sealed;
 mod spec;
 mod staging;
 mod supervise;
 mod sys;
+mod workload;
 
 pub mod cli;
 pub mod launcher;
 
+pub use cdi::CdiError;
 pub use error::RuntimeError;

@@ -9,11 +9,13 @@ use rlox_host::{CgroupHome, Owner};
 use rlox_protocol::{Ending, Limits};
 
 use crate::capture::Capture;
+use crate::cdi::{DeviceArgs, has_user_namespace};
 use crate::cgroup::ContainerCgroup;
 use crate::container::{Created, Streams};
 use crate::error::RuntimeError;
 use crate::interrupt::Interrupt;
 use crate::launcher::check_id;
+use crate::sealed;
 use crate::spec::{Adaptation, IdMap, absolute, adapt};
 use crate::staging::Staging;
 use crate::supervise::{Watch, watch};
@@ -26,6 +28,7 @@ pub(crate) struct Run {
     pub(crate) bundle: PathBuf,
     pub(crate) id: Option<String>,
     pub(crate) args: Vec<String>,
+    pub(crate) devices: DeviceArgs,
     pub(crate) timeout_secs: Option<f64>,
     pub(crate) allow_missing_cgroup: bool,
 }
@@ -33,6 +36,9 @@ pub(crate) struct Run {
 impl Run {
     /// Runs the bundle and returns the exit code by the shells' rule.
     pub(crate) fn execute(self) -> Result<i32, RuntimeError> {
+        if let Ok(spec) = Spec::load(self.bundle.join("config.json")) {
+            sealed::ensure_for(&spec)?;
+        }
         let owner = Owner::current().map_err(RuntimeError::system("reading /proc/self/stat"))?;
         let id = self.id.clone().unwrap_or_else(|| format!("run-{owner}"));
         check_id(&id)?;
@@ -60,26 +66,23 @@ impl Run {
             bundle: self.bundle.clone(),
             reason: error.to_string(),
         })?;
-        let spec = Spec::load(bundle.join("config.json")).map_err(|error| RuntimeError::Bundle {
+        let mut spec = Spec::load(bundle.join("config.json")).map_err(|error| RuntimeError::Bundle {
             bundle: bundle.clone(),
             reason: format!("cannot load config.json: {error}"),
         })?;
+        self.devices.apply(&mut spec)?;
         let args = (!self.args.is_empty()).then_some(self.args.as_slice());
         // The owner in the cgroup's name lets a later start clean up after a runtime that was killed.
         let owner = Owner::current().map_err(RuntimeError::system("reading /proc/self/stat"))?;
         let cgroup_id = format!("{owner}-{id}");
-        let adaptation = Adaptation {
-            id: &cgroup_id,
-            home,
-            ids: IdMap::for_slot(FOREGROUND_SLOT),
-            limits: None,
-            args,
-            env: &[],
-            mounts: &[],
-        };
-        let spec = adapt(absolute(spec, &bundle), &adaptation)?;
+        let ids = IdMap::for_slot(FOREGROUND_SLOT);
+        let adaptation = Adaptation { id: &cgroup_id, home, ids, limits: None, args, env: &[], mounts: &[] };
+        let mut spec = adapt(absolute(spec, &bundle), &adaptation)?;
         require_root_file_system(&spec, &bundle)?;
         let mut staging = Staging::prepare(directory)?;
+        if !self.devices.devices.is_empty() && has_user_namespace(&spec) {
+            spec = staging.write_over_root(spec, ids)?;
+        }
         let generated = staging.write_bundle(id, spec.clone())?;
         let cgroup = ContainerCgroup::new(home, &cgroup_id);
         let result = self.watch(id, &spec, &generated, &staging, &cgroup);

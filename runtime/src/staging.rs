@@ -15,7 +15,8 @@ use nix::sched::{CloneFlags, unshare};
 use oci_spec::runtime::Spec;
 
 use crate::error::RuntimeError;
-use crate::spec::is_bind;
+use crate::spec::{IdMap, is_bind};
+use crate::{overlay, redirect};
 
 /// Where one launcher keeps state, generated bundles and staged sources.
 pub(crate) struct Staging {
@@ -63,6 +64,7 @@ impl Staging {
 
     /// Writes the spec as a bundle of its own and returns that bundle's directory.
     pub(crate) fn write_bundle(&mut self, id: &str, spec: Spec) -> Result<PathBuf, RuntimeError> {
+        redirect::refuse(&spec)?;
         let spec = self.stage_sources(spec)?;
         let directory = self.root.join("bundle").join(id);
         fs::create_dir(&directory)
@@ -72,6 +74,16 @@ impl Staging {
             serde_json::to_vec(&spec).map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
         fs::write(&file, text).map_err(RuntimeError::system(format!("writing {}", file.display())))?;
         Ok(directory)
+    }
+
+    /// Puts a writable layer over the root file system where ids are mapped: mount points of devices have to be
+    /// made and their hooks write into it, as a user who owns nothing of the bundle. An ordinary user owns it.
+    pub(crate) fn write_over_root(&self, mut spec: Spec, ids: IdMap) -> Result<Spec, RuntimeError> {
+        if let (true, IdMap::Range { first }, Some(mut root)) = (self.private, ids, spec.root().clone()) {
+            root.set_path(overlay::mount_over(root.path(), &self.root.join("overlay"), first)?);
+            spec.set_root(Some(root));
+        }
+        Ok(spec)
     }
 
     /// Removes what [`Self::write_bundle`] and libcontainer wrote for this container.

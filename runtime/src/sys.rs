@@ -83,3 +83,56 @@ impl ReservedNumbers {
         Ok(unsafe { OwnedFd::from_raw_fd(moved) })
     }
 }
+
+/// Takes ownership of a descriptor that a wrapper has just returned as a number.
+pub(crate) fn own(raw: RawFd) -> OwnedFd {
+    // SAFETY: callers pass what open() has just returned; nobody else owns it.
+    unsafe { OwnedFd::from_raw_fd(raw) }
+}
+
+/// The kernel's `struct landlock_ruleset_attr`; older versions know only its beginning.
+#[repr(C)]
+struct RulesetAttributes {
+    handled_access_fs: u64,
+    handled_access_net: u64,
+    scoped: u64,
+}
+
+/// The kernel's `struct landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed_access: u64,
+    parent_fd: i32,
+}
+
+/// A Landlock ruleset that handles these rights on files and these scopes.
+pub(crate) fn landlock_create(files: u64, scoped: u64, abi: u32) -> io::Result<OwnedFd> {
+    let attributes = RulesetAttributes { handled_access_fs: files, handled_access_net: 0, scoped };
+    let size: usize = match abi {
+        0..=3 => 8,
+        4 | 5 => 16,
+        _ => 24,
+    };
+    // SAFETY: the kernel reads `size` bytes of the structure, which is at least that long, and keeps no pointer.
+    let raw = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attributes, size, 0u32) };
+    let raw = Errno::result(raw)?;
+    Ok(own(RawFd::try_from(raw).map_err(io::Error::other)?))
+}
+
+/// Allows rights below an opened path.
+pub(crate) fn landlock_allow(ruleset: BorrowedFd<'_>, path: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
+    const PATH_BENEATH: libc::c_int = 1;
+    let rule = PathBeneath { allowed_access: rights, parent_fd: path.as_raw_fd() };
+    // SAFETY: the rule has the layout that this type of rule has in the kernel, which reads it and keeps no pointer.
+    let result = unsafe {
+        libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PATH_BENEATH, &raw const rule, 0u32)
+    };
+    Errno::result(result).map(drop).map_err(io::Error::from)
+}
+
+/// Restricts the calling thread, and all that it becomes or starts, to the ruleset.
+pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the call takes two integers and touches no memory of ours.
+    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) };
+    Errno::result(result).map(drop).map_err(io::Error::from)
+}

@@ -35,9 +35,9 @@ pub(super) async fn health(State(api): State<Api>) -> (StatusCode, Json<Health>)
     let state = api.service.pool.state();
     let isolation = api.service.environment.isolation.clone();
     // The operator's explicit choice to run with less is named, and is no failure.
-    let contained =
-        isolation.complete() || api.service.config.allow_missing_cgroup && isolation.tier != "none";
-    let (code, status) = match contained {
+    let config = &api.service.config;
+    let refused = isolation.refused(config.allow_missing_cgroup, config.require_landlock);
+    let (code, status) = match refused.is_empty() {
         true => (StatusCode::OK, "ok"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not contained"),
     };

@@ -1,6 +1,7 @@
 //! Command lines of `rlox-controller` and `rlox-verify-server`.
 
 mod check;
+mod doctor;
 mod serve;
 mod sweep;
 
@@ -42,6 +43,8 @@ enum Commands {
     Serve(serve::ServeArgs),
     /// Verify one file and print the verdict as JSON.
     Verify(check::VerifyArgs),
+    /// What this host isolates and, with --prove, the attack corpus run on it.
+    Doctor(doctor::DoctorArgs),
     /// The pinned corpus.
     Corpus {
         #[command(subcommand)]
@@ -83,6 +86,7 @@ pub fn controller() -> ExitCode {
         match cli.command {
             Commands::Serve(args) => serve::execute(args),
             Commands::Verify(args) => check::verify(args),
+            Commands::Doctor(args) => doctor::execute(&args),
             Commands::Corpus { command } => check::corpus(command),
             Commands::Sweep { command } => sweep::execute(command),
         },

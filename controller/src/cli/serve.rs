@@ -56,6 +56,16 @@ pub(super) struct ServiceArgs {
     /// Run although this layer is missing. Without cgroups nothing limits memory, tasks or CPU of a snippet.
     #[arg(long, value_name = "LAYER", value_enum)]
     allow_missing: Vec<Layer>,
+    /// Refuse to start where this layer, which stands behind others, is missing.
+    #[arg(long, value_name = "LAYER", value_enum)]
+    require: Vec<ExtraLayer>,
+}
+
+/// Isolation layers that an operator may insist on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ExtraLayer {
+    /// A second check of every path, by the kernel's Landlock.
+    Landlock,
 }
 
 /// Isolation layers that an operator may give up.
@@ -85,6 +95,7 @@ impl ServiceArgs {
             workers: self.workers.unwrap_or(default.workers),
             queue: usize::try_from(self.queue).unwrap_or(default.queue),
             allow_missing_cgroup: self.allow_missing.contains(&Layer::Cgroup),
+            require_landlock: self.require.contains(&ExtraLayer::Landlock),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rlox_host::{CgroupHome, Isolation, Owner, isolation, prepare, remove_stale};
 
+use crate::config::ServiceConfig;
 use crate::home::Home;
 
 const PREFIX: &str = "rlox-";
@@ -55,20 +56,15 @@ impl EnvironmentError {
 
 impl Environment {
     /// Prepares cgroups and a run directory, and removes what dead controllers left.
-    pub(crate) fn prepare(home: Home, allow_missing_cgroup: bool) -> Result<Self, EnvironmentError> {
+    pub(crate) fn prepare(home: Home, config: &ServiceConfig) -> Result<Self, EnvironmentError> {
         let cgroups = prepare().map_err(EnvironmentError::system("preparing cgroups"))?;
         let isolation = isolation(&cgroups);
-        let refused: Vec<_> = isolation
-            .missing
-            .iter()
-            .filter(|missing| !(allow_missing_cgroup && missing.starts_with("cgroup:")))
-            .cloned()
-            .collect();
+        let refused = isolation.refused(config.allow_missing_cgroup, config.require_landlock);
         if !refused.is_empty() {
             return Err(EnvironmentError::Missing { missing: refused.join("; ") });
         }
         for missing in &isolation.missing {
-            tracing::warn!(missing, "running without an isolation layer, as the operator asked");
+            tracing::warn!(missing, "running without an isolation layer, as configured");
         }
         let parent = rlox_host::run_directory();
         let stale = remove_stale(&cgroups) + remove_stale_directories(&parent);

@@ -25,6 +25,7 @@ fn every_command_explains_itself() {
         (CONTROLLER, &[][..]),
         (CONTROLLER, &["serve"]),
         (CONTROLLER, &["verify"]),
+        (CONTROLLER, &["doctor"]),
         (CONTROLLER, &["corpus"]),
         (CONTROLLER, &["corpus", "check"]),
         (CONTROLLER, &["sweep"]),

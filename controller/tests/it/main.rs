@@ -10,6 +10,8 @@ mod contract;
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod growth;
 #[cfg(test)]
 mod listeners;

@@ -11,3 +11,20 @@ pub fn container_ids(slot: u16, id: u32) -> Option<(u32, u32)> {
     let first = HOST_ID_BASE + u32::from(slot) * IDS_PER_SLOT;
     nix::unistd::geteuid().is_root().then_some((first + id, first + id))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_launchers_share_an_id() {
+        let range = |slot: u16| {
+            let first = u64::from(HOST_ID_BASE) + u64::from(slot) * u64::from(IDS_PER_SLOT);
+            first..first + u64::from(IDS_PER_SLOT)
+        };
+        for slot in 0..50_000 {
+            assert!(range(slot).end <= range(slot + 1).start);
+        }
+        assert!(range(50_000).end <= u64::from(u32::MAX), "ids are 32 bits wide");
+    }
+}

@@ -6,6 +6,7 @@
 mod cgroup;
 mod files;
 mod ids;
+mod landlock;
 mod owner;
 mod probe;
 
@@ -14,5 +15,6 @@ pub use cgroup::{
 };
 pub use files::{read_bounded, run_directory, write_file};
 pub use ids::{HOST_ID_BASE, IDS_PER_SLOT, container_ids};
+pub use landlock::{LANDLOCK_OLDEST, landlock_abi};
 pub use owner::Owner;
 pub use probe::{Isolation, isolation};

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::cgroup::CgroupHome;
 use crate::files::read_bounded;
+use crate::landlock::{LANDLOCK_OLDEST, landlock_abi};
 
 /// Isolation layers as `/health` shows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -18,18 +19,29 @@ pub struct Isolation {
     pub cgroup: &'static str,
     /// The kernel has seccomp filters.
     pub seccomp: bool,
-    /// The kernel has Landlock (reported; not yet part of the sandbox).
+    /// Containers are restricted by Landlock too.
     pub landlock: bool,
+    /// The version of its interface, where there is one.
+    pub landlock_abi: Option<u32>,
     /// Each missing layer with what would help.
     pub missing: Vec<String>,
 }
 
 impl Isolation {
-    /// Whether a snippet can be contained without any layer given up.
-    pub fn complete(&self) -> bool {
-        self.missing.is_empty()
+    /// The missing layers that forbid to contain anything under these choices: cgroups may be given up, and Landlock,
+    /// which stands behind other layers, may be insisted on.
+    pub fn refused(&self, allow_missing_cgroup: bool, require_landlock: bool) -> Vec<String> {
+        let tolerated = |missing: &String| {
+            allow_missing_cgroup && missing.starts_with(CGROUP)
+                || !require_landlock && missing.starts_with(LANDLOCK)
+        };
+        self.missing.iter().filter(|missing| !tolerated(missing)).cloned().collect()
     }
 }
+
+/// How the lines of `missing` begin that depend on the operator's choice.
+const CGROUP: &str = "cgroup:";
+const LANDLOCK: &str = "landlock:";
 
 /// Looks at this host.
 pub fn isolation(home: &CgroupHome) -> Isolation {
@@ -41,27 +53,33 @@ pub fn isolation(home: &CgroupHome) -> Isolation {
     let restricted = positive("/proc/sys/kernel/apparmor_restrict_unprivileged_userns");
     if restricted && !nix::unistd::geteuid().is_root() && unconfined() {
         missing.push(
-            "userns: AppArmor restricts unprivileged user namespaces; install a profile with the userns rule for \
-             rlox-runtime, or set kernel.apparmor_restrict_unprivileged_userns=0"
+            "userns: AppArmor restricts unprivileged user namespaces; sudo bash dist/apparmor/install.sh \
+             exempts rlox-runtime"
                 .into(),
         );
     }
     if let CgroupHome::None { reason } = home {
-        missing.push(format!("cgroup: {reason}"));
+        missing.push(format!("{CGROUP} {reason}"));
     }
     let status = read_bounded(Path::new("/proc/self/status")).unwrap_or_default();
     let seccomp = status.lines().any(|line| line.starts_with("Seccomp:"));
     if !seccomp {
         missing.push("seccomp: the kernel is built without CONFIG_SECCOMP_FILTER".into());
     }
-    let landlock =
-        read_bounded(Path::new("/sys/kernel/security/lsm")).is_ok_and(|list| list.contains("landlock"));
+    let landlock_abi = landlock_abi().ok();
+    let landlock = landlock_abi.is_some_and(|abi| abi >= LANDLOCK_OLDEST);
+    if !landlock {
+        missing.push(format!(
+            "{LANDLOCK} the kernel has no version {LANDLOCK_OLDEST} of it (Linux 5.19 or newer, and landlock among \
+             the modules in /sys/kernel/security/lsm)"
+        ));
+    }
     let tier = match (missing.is_empty(), userns && seccomp) {
         (true, _) => "full",
         (false, true) => "reduced",
         (false, false) => "none",
     };
-    Isolation { tier, userns, cgroup: home.name(), seccomp, landlock, missing }
+    Isolation { tier, userns, cgroup: home.name(), seccomp, landlock, landlock_abi, missing }
 }
 
 fn positive(path: &str) -> bool {

@@ -126,7 +126,7 @@ fn the_root_is_read_only_and_tmp_is_not() {
          \x20       return open(path).read()\n\
          \x20   except OSError as error:\n\
          \x20       return errno.errorcode[error.errno]\n\
-         paths = ['/x', '/usr/x', '/usr/lib/x', '/etc/x', '/etc/passwd', '/opt/x', '/opt/rlox/driver.pyc', '/run/x', '/usr/bin/python3.11']\n\
+         paths = ['/x', '/usr/x', '/usr/lib/x', '/etc/x', '/etc/passwd', '/opt/x', '/opt/rlox/driver.pyc', '/run/x', '/usr/bin/python3.11', '/dev/x']\n\
          print(json.dumps([{p: write(p) for p in paths}, write('/tmp/x'), write('/dev/shm/x')]))",
     );
     for (path, got) in seen[0].as_object().unwrap() {

@@ -4,14 +4,30 @@
 //! where `RLOX_FORBID_SKIPS=1` is set.
 
 #[cfg(test)]
+mod devices;
+#[cfg(test)]
+mod dist;
+#[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod exit_codes;
 #[cfg(test)]
+mod honest;
+#[cfg(test)]
 mod isolation;
+#[cfg(test)]
+mod landlock;
 #[cfg(test)]
 mod leftovers;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod promises;
+#[cfg(test)]
+mod redirections;
+#[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod seccomp;
 #[cfg(test)]
 mod support;
