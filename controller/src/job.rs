@@ -56,6 +56,7 @@ pub(crate) struct Usage {
 pub(crate) struct Events {
     pub(crate) oom_kill: u64,
     pub(crate) pids_max: u64,
+    pub(crate) seccomp: u64,
     pub(crate) leftovers: u64,
 }
 

@@ -285,6 +285,7 @@ mod tests_of_rules {
             wall_secs: 0.0,
             cpu_secs: 0.0,
             cgroup: CgroupCounters { oom_kill, ..CgroupCounters::default() },
+            refused: rlox_protocol::RefusedCalls::default(),
             leftovers: 0,
         }
     }

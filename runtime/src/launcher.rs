@@ -10,13 +10,15 @@ use std::time::Instant;
 use oci_spec::runtime::Spec;
 use rlox_host::CgroupHome;
 use rlox_protocol::{
-    CgroupCounters, Command, DescriptorRole, Outcome, Reply, SandboxRequest, Stdio, WireError, receive, send,
+    CgroupCounters, Command, DescriptorRole, Outcome, RefusedCalls, Reply, SandboxRequest, Stdio, WireError,
+    receive, send,
 };
 
 use crate::capture::Capture;
 use crate::cgroup::ContainerCgroup;
 use crate::container::{Created, Streams};
 use crate::error::RuntimeError;
+use crate::refused::{Listener, Refusals, watch_calls};
 use crate::spec::{Adaptation, IdMap, absolute, adapt};
 use crate::staging::Staging;
 use crate::supervise::{Watch, Watched, watch};
@@ -91,10 +93,11 @@ impl Launcher {
         let begun = Instant::now();
         check_id(&request.id)?;
         let given = Given::sort(&request.descriptors, descriptors)?;
-        let spec = self.spec(request)?;
+        let mut spec = self.spec(request)?;
+        let listener = self.listen(request, &mut spec)?;
         let bundle = self.staging.write_bundle(&request.id, spec.clone())?;
         let cgroup = ContainerCgroup::new(&self.options.home, &request.id);
-        let result = self.run_bundle(request, &spec, &bundle, given, &cgroup, begun);
+        let result = self.run_bundle(request, &spec, &bundle, given, &cgroup, listener.as_ref(), begun);
         let (counters, cpu_secs) = cgroup.counters();
         let leftovers = cgroup.remove();
         self.staging.remove_bundle(&request.id);
@@ -123,6 +126,22 @@ impl Launcher {
         adapt(absolute(spec, &request.bundle), &adaptation)
     }
 
+    /// Where the filter asks about watched calls, if they are to be counted.
+    fn listen(&self, request: &SandboxRequest, spec: &mut Spec) -> Result<Option<Listener>, RuntimeError> {
+        let mut linux = spec.linux().clone().filter(|_| request.count_refused);
+        let Some(mut seccomp) = linux.as_ref().and_then(|linux| linux.seccomp().clone()) else {
+            return Ok(None);
+        };
+        let listener = Listener::bind(&self.staging.state(), &request.id)?;
+        watch_calls(&mut seccomp, listener.path())?;
+        if let Some(linux) = &mut linux {
+            linux.set_seccomp(Some(seccomp));
+        }
+        spec.set_linux(linux);
+        Ok(Some(listener))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one container's parts, used once")]
     fn run_bundle(
         &self,
         request: &SandboxRequest,
@@ -130,6 +149,7 @@ impl Launcher {
         bundle: &std::path::Path,
         given: Given,
         cgroup: &ContainerCgroup,
+        listener: Option<&Listener>,
         begun: Instant,
     ) -> Result<(Outcome, bool), RuntimeError> {
         let (mut stdout, mut stderr, streams) = streams(request, given.stdin, given.log)?;
@@ -141,6 +161,13 @@ impl Launcher {
         // Ours must go, or nobody would ever see the end of the program's side.
         drop(given.preserve);
         let created = created?.checked(spec, cgroup)?;
+        let mut refusals = match listener.map(Listener::refusals).transpose() {
+            Ok(refusals) => refusals,
+            Err(error) => {
+                created.abandon();
+                return Err(error);
+            }
+        };
         if !self.reply(&Reply::Started { pid: created.pid.as_raw() })? {
             created.abandon();
             return Ok((ended_before_start(request), true));
@@ -153,9 +180,12 @@ impl Launcher {
             stdout: &mut stdout,
             stderr: &mut stderr,
             limits: Some(&request.limits),
+            refusals: refusals.as_mut(),
         };
         let watched = watch(&created, &mut watching)?;
-        Ok(outcome(request, watched, stdout, stderr, setup_secs))
+        let (mut outcome, orphaned) = outcome(request, watched, stdout, stderr, setup_secs);
+        outcome.refused = refusals.map(Refusals::finish).unwrap_or_default();
+        Ok((outcome, orphaned))
     }
 }
 
@@ -176,6 +206,7 @@ fn outcome(
         wall_secs: watched.wall.as_secs_f64(),
         cpu_secs: 0.0,
         cgroup: CgroupCounters::default(),
+        refused: RefusedCalls::default(),
         leftovers: 0,
     };
     (outcome, watched.orphaned)

@@ -15,6 +15,7 @@ mod landlock;
 mod overlay;
 mod prepare;
 mod redirect;
+mod refused;
 mod run;
 mod sealed;
 mod spec;

@@ -114,6 +114,7 @@ impl Run {
         let (mut stdout, mut stderr) = (Capture::none(), Capture::none());
         let begun = Instant::now();
         let mut watching = Watch {
+            refusals: None,
             control: None,
             interrupt: Some(interrupt.descriptor.as_fd()),
             stdout: &mut stdout,

@@ -14,6 +14,7 @@ use rlox_protocol::{Command, Ending, Limits, WireError, receive};
 use crate::capture::Capture;
 use crate::container::Created;
 use crate::error::RuntimeError;
+use crate::refused::Refusals;
 use crate::sys;
 
 /// How long a killed init may take to vanish before it counts as stuck.
@@ -35,6 +36,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) interrupt: Option<BorrowedFd<'a>>,
     pub(crate) stdout: &'a mut Capture,
     pub(crate) stderr: &'a mut Capture,
+    /// Calls that the filter asks about.
+    pub(crate) refusals: Option<&'a mut Refusals>,
     /// No limits: the command line's `run` without a deadline.
     pub(crate) limits: Option<&'a Limits>,
 }
@@ -122,6 +125,16 @@ fn follow(created: &Created, watch: &mut Watch<'_>) -> Result<Watched, RuntimeEr
         if ready.interrupted {
             state.kill(created, Ending::Cancelled)?;
         }
+        if ready.refused
+            && let Some(refusals) = &mut watch.refusals
+        {
+            refusals.refuse_one();
+        }
+        if ready.unasked
+            && let Some(refusals) = &mut watch.refusals
+        {
+            refusals.close();
+        }
         if ready.ended {
             break;
         }
@@ -139,6 +152,9 @@ struct Ready {
     interrupted: bool,
     control: bool,
     output: bool,
+    /// A call waits to be refused; nobody is left who could make one.
+    refused: bool,
+    unasked: bool,
 }
 
 fn wait(created: &Created, watch: &Watch<'_>, state: &State) -> Result<Ready, RuntimeError> {
@@ -149,18 +165,25 @@ fn wait(created: &Created, watch: &Watch<'_>, state: &State) -> Result<Ready, Ru
     polled.extend(interrupt.map(|interrupt| PollFd::new(interrupt, PollFlags::POLLIN)));
     let outputs = [watch.stdout.descriptor(), watch.stderr.descriptor()];
     polled.extend(outputs.into_iter().flatten().map(|output| PollFd::new(output, PollFlags::POLLIN)));
+    let refusals = watch.refusals.as_ref().and_then(|refusals| refusals.descriptor());
+    let refusals_at = polled.len();
+    polled.extend(refusals.map(|refusals| PollFd::new(refusals, PollFlags::POLLIN)));
     match poll(&mut polled, timeout(state.deadline)) {
         Ok(_) | Err(Errno::EINTR) => {}
         Err(errno) => return Err(RuntimeError::System { action: "poll".into(), source: errno.into() }),
     }
     let fired = |index: usize| polled.get(index).is_some_and(|each| each.any().unwrap_or(false));
+    let events =
+        |index: usize| polled.get(index).and_then(|each| each.revents()).unwrap_or(PollFlags::empty());
     let interrupt_at = 1 + usize::from(control.is_some());
     let first_output = interrupt_at + usize::from(interrupt.is_some());
     Ok(Ready {
         ended: fired(0),
         interrupted: interrupt.is_some() && fired(interrupt_at),
         control: control.is_some() && fired(1),
-        output: (first_output..polled.len()).any(fired),
+        output: (first_output..refusals_at).any(fired),
+        refused: events(refusals_at).contains(PollFlags::POLLIN),
+        unasked: events(refusals_at).intersects(PollFlags::POLLHUP | PollFlags::POLLERR),
     })
 }
 

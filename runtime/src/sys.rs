@@ -90,6 +90,31 @@ pub(crate) fn own(raw: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(raw) }
 }
 
+/// `SECCOMP_IOCTL_NOTIF_RECV` and `SECCOMP_IOCTL_NOTIF_SEND` on `x86_64`: direction, size, `!` and number in one.
+const NOTIFICATION_RECEIVE: libc::c_ulong = 0xc050_2100;
+const NOTIFICATION_SEND: libc::c_ulong = 0xc018_2101;
+
+/// Refuses one call that a filter asks about with `EPERM`; its number, or `None` where the caller is gone.
+pub(crate) fn seccomp_refuse_one(filter: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    // SAFETY: the structure holds integers only, for which zero is a value; the kernel wants it zeroed.
+    let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the request reads and writes exactly this structure, whose size is part of its number.
+    let result = unsafe { libc::ioctl(filter.as_raw_fd(), NOTIFICATION_RECEIVE, &raw mut asked) };
+    match Errno::result(result) {
+        Ok(_) => {}
+        Err(Errno::ENOENT | Errno::EINTR | Errno::EAGAIN) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    }
+    let mut answer = libc::seccomp_notif_resp { id: asked.id, val: 0, error: -libc::EPERM, flags: 0 };
+    // SAFETY: the request reads exactly this structure, whose size is part of its number.
+    let result = unsafe { libc::ioctl(filter.as_raw_fd(), NOTIFICATION_SEND, &raw mut answer) };
+    match Errno::result(result) {
+        // Killed between question and answer.
+        Ok(_) | Err(Errno::ENOENT) => Ok(Some(asked.data.nr)),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// The kernel's `struct landlock_ruleset_attr`; older versions know only its beginning.
 #[repr(C)]
 struct RulesetAttributes {

@@ -153,6 +153,7 @@ struct LimitsBody {
 struct EventsBody {
     oom_kill: u64,
     pids_max: u64,
+    seccomp: u64,
 }
 
 impl VerifyResponse {
@@ -192,7 +193,11 @@ impl VerifyResponse {
                     output_bytes: granted.output_bytes,
                     cpus: 1.0,
                 },
-                events: EventsBody { oom_kill: events.oom_kill, pids_max: events.pids_max },
+                events: EventsBody {
+                    oom_kill: events.oom_kill,
+                    pids_max: events.pids_max,
+                    seccomp: events.seccomp,
+                },
                 leftovers: events.leftovers,
             },
             tampering: judged.tampering,

@@ -174,6 +174,7 @@ fn live_once(environment: &Arc<Environment>, shared: &Shared, concurrency: u16) 
         env: Vec::new(),
         mounts: Vec::new(),
         limits: limits(concurrency),
+        count_refused: false,
         stdio: Stdio::Log,
         descriptors: vec![DescriptorRole::Log, DescriptorRole::Preserve],
     };

@@ -46,6 +46,7 @@ pub(super) struct Worker {
 struct Tally {
     usage: Usage,
     events: Events,
+    refused: Vec<String>,
     stdout: Captured,
     stderr: Captured,
 }
@@ -60,6 +61,12 @@ impl Tally {
         self.events.oom_kill += outcome.cgroup.oom_kill;
         self.events.pids_max += outcome.cgroup.pids_max;
         self.events.leftovers += outcome.leftovers;
+        self.events.seccomp += outcome.refused.total;
+        for name in &outcome.refused.names {
+            if !self.refused.contains(name) {
+                self.refused.push(name.clone());
+            }
+        }
         let kept = usize::try_from(kept).unwrap_or(usize::MAX);
         let captured = |output: &rlox_protocol::Output| Captured {
             text: String::from_utf8_lossy(&output.bytes[..output.bytes.len().min(kept)]).into_owned(),
@@ -123,6 +130,11 @@ impl Worker {
                 judge::run_only(&outcome)
             }
         };
+        let mut judged = judged;
+        if tally.events.seccomp > 0 {
+            let detail = format!("{} calls refused: {}", tally.events.seccomp, tally.refused.join(", "));
+            judged.tampering.push(Tampering { kind: Kind::ForbiddenSyscall, detail });
+        }
         Ok(Finished {
             job_id: job.id.clone(),
             granted: job.granted,
@@ -155,6 +167,7 @@ impl Worker {
             env: Vec::new(),
             mounts: Vec::new(),
             limits: job.granted.limits(job.expected_bytes()),
+            count_refused: true,
             stdio: Stdio::Capture,
             descriptors,
         })

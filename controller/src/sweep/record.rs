@@ -176,6 +176,7 @@ mod tests {
             wall_secs: 1.0,
             cpu_secs: 1.0,
             cgroup: CgroupCounters::default(),
+            refused: rlox_protocol::RefusedCalls::default(),
             leftovers: 0,
         }
     }

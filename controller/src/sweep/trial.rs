@@ -165,6 +165,7 @@ impl Stage {
                 file_bytes: plan.limits.disk_mb << 20,
                 open_files: 1024,
             },
+            count_refused: false,
             stdio: Stdio::Log,
             descriptors: vec![DescriptorRole::Log],
         })

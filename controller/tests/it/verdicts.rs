@@ -197,3 +197,58 @@ fn usage_and_containment_are_reported() {
     assert_eq!(ids.len(), 3);
     service.stop();
 }
+
+/// A program for which one test is asked, with what `tampering` has to name.
+fn tampering(service: &Service, code: &str) -> (Value, Vec<String>) {
+    let got = service.verify(&json!({ "code": code, "tests": ["assert f() == 1"], "timeout_secs": 5 }));
+    let kinds = got["tampering"].as_array().unwrap().iter();
+    let kinds = kinds.map(|each| each["kind"].as_str().unwrap().to_owned()).collect();
+    (got, kinds)
+}
+
+#[test]
+fn what_was_tried_is_named_counted_and_an_honest_twin_is_not() {
+    if !ready() {
+        return;
+    }
+    let service = Service::start();
+    let honest = "import os, subprocess, sys, threading\ndef f():\n    t = threading.Thread(target=print)\n    t.start()\n    t.join()\n    subprocess.run([sys.executable, '-c', 'pass'])\n    return 1\n";
+    let (got, kinds) = tampering(&service, honest);
+    assert_eq!((&got["verdict"], kinds.len()), (&json!("passed"), 0), "{got}");
+    for (code, kind) in [
+        ("import os\nos._exit(0)", "exit_while_loading"),
+        ("import os\ndef f():\n    os._exit(0)", "exit_in_call"),
+        ("import sys\ndef f():\n    sys.exit(0)", "exit_in_call"),
+        ("import os\nos.write(4, b'nonsense nonsense')\ndef f():\n    return 1", "malformed_frame"),
+        ("import os\nos.write(5, b'verdict: passed')\ndef f():\n    return 1", "descriptor_write"),
+        (
+            "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.unshare(0x10000000)\nlibc.ptrace(0, 0, 0, 0)\ndef f():\n    return 1",
+            "forbidden_syscall",
+        ),
+    ] {
+        let (got, kinds) = tampering(&service, code);
+        assert!(kinds.iter().any(|each| each == kind), "{kind} is not named for {code:?}: {got}");
+    }
+    let lying = json!({
+        "code": "class V:\n    def __init__(self, x): self.x = x\n    def __add__(self, o): return V(0)\n    def __eq__(self, o): return True\n",
+        "tests": ["assert V(1) + V(2) == V(3)"],
+    });
+    let got = service.verify(&lying);
+    assert_eq!((&got["reward"], &got["tampering"][0]["kind"]), (&json!(0.0), &json!("lying_type")), "{got}");
+    let early = json!({
+        "code": "import os\nprint(3, flush=True)\nos._exit(0)",
+        "stdio": [{"stdin": "", "stdout": "3"}],
+    });
+    let got = service.verify(&early);
+    let seen = (&got["verdict"], &got["exit_status"], &got["tampering"][0]["kind"]);
+    assert_eq!(seen, (&json!("error"), &json!("Clean(0)"), &json!("exit_before_end")), "{got}");
+    let calls = service.verify(&json!({ "code": "import ctypes\nctypes.CDLL(None).unshare(0x10000000)" }));
+    assert_eq!(calls["containment"]["events"]["seccomp"], 1, "{calls}");
+    let metrics = service.get("/metrics").body;
+    for family in ["exit", "equality", "output", "kernel"] {
+        let line = format!("rlox_tampering_total{{family=\"{family}\"}} ");
+        let count = metrics.lines().find_map(|each| each.strip_prefix(&line)?.parse::<u64>().ok());
+        assert!(count.is_some_and(|count| count > 0), "{family}: {metrics}");
+    }
+    service.stop();
+}

@@ -39,6 +39,9 @@ pub struct Outcome {
     pub cpu_secs: f64,
     /// Counters read from its cgroup before removal.
     pub cgroup: CgroupCounters,
+    /// System calls that were refused and counted; nothing where the request did not ask for it.
+    #[serde(default)]
+    pub refused: RefusedCalls,
     /// Processes still in the cgroup after the kill, plus anything that could not be removed.
     pub leftovers: u64,
 }
@@ -72,6 +75,15 @@ pub struct CgroupCounters {
     pub pids_peak: u64,
     /// Times that the CPU quota throttled the container.
     pub cpu_throttled: u64,
+}
+
+/// Calls for which no program has an honest use.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedCalls {
+    /// How many; counting ends at a thousand.
+    pub total: u64,
+    /// Which, in alphabetical order.
+    pub names: Vec<String>,
 }
 
 /// One captured output stream.

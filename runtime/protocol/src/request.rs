@@ -35,6 +35,8 @@ pub struct SandboxRequest {
     pub mounts: Vec<BindMount>,
     /// The limits in force, all of them.
     pub limits: Limits,
+    /// Count refused system calls for which no program has an honest use.
+    pub count_refused: bool,
     /// What the program's standard streams are.
     pub stdio: Stdio,
     /// Meaning of the descriptors that travel with this message, in order.
