@@ -14,6 +14,7 @@ use rlox_host::read_bounded;
 
 use crate::cgroup::{ContainerCgroup, Wanted};
 use crate::error::{RuntimeError, chain};
+use crate::filter;
 use crate::sys;
 use crate::workload::Confined;
 
@@ -49,7 +50,7 @@ impl Created {
             .with_root_path(state)
             .map_err(|error| failed(&error))?
             .with_preserved_fds(preserved)
-            .with_executor(Confined);
+            .with_executor(Confined { filter: filter::read(bundle)? });
         if let Some(stdin) = streams.stdin {
             builder = builder.with_stdin(stdin);
         }

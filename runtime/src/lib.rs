@@ -10,6 +10,7 @@ mod cgroup;
 mod container;
 mod doctor;
 mod error;
+mod filter;
 mod interrupt;
 mod landlock;
 mod overlay;

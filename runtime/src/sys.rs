@@ -161,3 +161,28 @@ pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) };
     Errno::result(result).map(drop).map_err(io::Error::from)
 }
+
+/// Loads a compiled seccomp filter into the calling thread, which has to have no_new_privs.
+pub(crate) fn load_filter(program: &[u8]) -> io::Result<()> {
+    const INSTRUCTION: usize = size_of::<libc::sock_filter>();
+    let (instructions, rest) = program.as_chunks::<INSTRUCTION>();
+    if instructions.is_empty() || !rest.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a whole number of instructions"));
+    }
+    let mut instructions: Vec<libc::sock_filter> = instructions
+        .iter()
+        .map(|&[a, b, jt, jf, k0, k1, k2, k3]| libc::sock_filter {
+            code: u16::from_ne_bytes([a, b]),
+            jt,
+            jf,
+            k: u32::from_ne_bytes([k0, k1, k2, k3]),
+        })
+        .collect();
+    let length = u16::try_from(instructions.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len: length, filter: instructions.as_mut_ptr() };
+    // SAFETY: the structure points to as many instructions as it says, which live until the call returns; the kernel
+    // copies them.
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0u32, &raw const program) };
+    Errno::result(result).map(drop).map_err(io::Error::from)
+}

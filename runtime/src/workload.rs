@@ -4,17 +4,21 @@ use libcontainer::workload::default::get_executor;
 use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use oci_spec::runtime::Spec;
 
-use crate::landlock;
+use crate::{filter, landlock};
 
 /// Restricts itself, waits for the start, becomes the program.
 #[derive(Clone)]
-pub(crate) struct Confined;
+pub(crate) struct Confined {
+    /// The compiled seccomp filter, where libcontainer has none to compile.
+    pub(crate) filter: Option<Vec<u8>>,
+}
 
 impl Executor for Confined {
     /// The last call before the process says that it is ready: what fails here is a failed creation.
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
         get_executor().validate(spec)?;
-        landlock::restrict(spec).map_err(ExecutorValidationError::ArgValidationError)
+        let filter = || self.filter.as_deref().map_or(Ok(()), filter::load);
+        landlock::restrict(spec).and_then(|()| filter()).map_err(ExecutorValidationError::ArgValidationError)
     }
 
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {

@@ -17,7 +17,8 @@ fn a_host_that_contains_is_told_so_by_a_container() {
         return;
     }
     let output = Command::new(RUNTIME).args(["doctor", "--json"]).output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
     assert_eq!((output.status.code(), &report["contains"]), (Some(0), &Value::Bool(true)), "{report}");
     assert_eq!(report["schema"], "rlox-doctor/1");
     for name in ["user namespaces", "cgroups", "seccomp", "sandbox"] {
