@@ -1,5 +1,8 @@
 //! The only user of `libcontainer`: create, check, start, remove.
 
+pub(crate) mod executor;
+pub(crate) mod tenant;
+
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -22,6 +25,14 @@ pub(crate) struct Streams {
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: Option<OwnedFd>,
     pub(crate) stderr: Option<OwnedFd>,
+}
+
+/// How an OCI container is made.
+pub(crate) struct Making<'a> {
+    pub(crate) console_socket: Option<&'a Path>,
+    pub(crate) preserved: i32,
+    pub(crate) no_pivot: bool,
+    pub(crate) program: executor::Program,
 }
 
 /// A created container: its init waits, everything but `exec` is done.
@@ -59,6 +70,35 @@ impl Created {
         }
         let container =
             builder.as_init(bundle).with_systemd(false).build().map_err(|error| failed(&error))?;
+        Self::of(container, id)
+    }
+
+    /// Builds the container of an OCI bundle that was adapted, with its state below `state`.
+    pub(crate) fn make(
+        id: &str,
+        bundle: &Path,
+        state: &Path,
+        making: Making<'_>,
+    ) -> Result<Self, RuntimeError> {
+        let failed =
+            |error: &dyn std::error::Error| RuntimeError::Create { id: id.to_owned(), reason: chain(error) };
+        let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
+            .with_root_path(state)
+            .map_err(|error| failed(&error))?
+            .with_preserved_fds(making.preserved)
+            .with_console_socket(making.console_socket)
+            .with_executor(making.program);
+        let container = builder
+            .as_init(bundle)
+            .with_systemd(false)
+            .with_detach(true)
+            .with_no_pivot(making.no_pivot)
+            .build()
+            .map_err(|error| failed(&error))?;
+        Self::of(container, id)
+    }
+
+    fn of(container: Container, id: &str) -> Result<Self, RuntimeError> {
         let pid = container.pid().ok_or_else(|| RuntimeError::Create {
             id: id.to_owned(),
             reason: "libcontainer reported no process".into(),
@@ -70,7 +110,7 @@ impl Created {
     }
 
     /// Reads back from the kernel that the layers asked for are in force in the waiting process.
-    fn verify(&self, spec: &Spec) -> Result<(), String> {
+    pub(crate) fn verify(&self, spec: &Spec) -> Result<(), String> {
         let path = format!("/proc/{}/status", self.pid);
         let status = read_bounded(Path::new(&path)).map_err(|error| error.to_string())?;
         let field = |name: &str| {
@@ -157,8 +197,14 @@ impl Created {
     }
 }
 
+/// Tells the init of a created OCI container to go on; says what prevented it.
+pub(crate) fn release(state: &Path, id: &str) -> Result<(), String> {
+    let mut container = Container::load(state.join(id)).map_err(|error| chain(&error))?;
+    container.start().map_err(|error| chain(&error))
+}
+
 /// Reaps every child that a failed build left: killed children end soon, so wait for a bounded time.
-fn reap_all() {
+pub(crate) fn reap_all() {
     for _ in 0..200 {
         match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
             Ok(WaitStatus::StillAlive) => std::thread::sleep(std::time::Duration::from_millis(5)),

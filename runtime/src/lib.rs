@@ -9,6 +9,7 @@ mod cgroup;
 mod container;
 mod error;
 mod interrupt;
+mod oci;
 mod prepare;
 mod run;
 mod spec;

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use rlox_runtime::cli::Cli;
-use tracing_subscriber::EnvFilter;
 
 /// `EX_USAGE` of sysexits.
 const USAGE: u8 = 64;
@@ -18,10 +17,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
     };
-    // libcontainer warns of every cgroup v1 hierarchy that a host lacks and logs each error that it also returns.
-    let filter = format!("{},libcontainer=off,libcgroups=off", cli.log_level);
-    let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    cli.start_logging();
     match cli.execute() {
         Ok(code) => ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
         Err(error) => {

@@ -175,7 +175,7 @@ fn rlimits(process: &Process, limits: &Limits) -> Result<Vec<PosixRlimit>, Runti
 /// Exchanges mask and value of masked comparisons. OCI and runc write the mask into `value`; libcontainer 0.7 hands
 /// `valueTwo` to libseccomp as the mask. Unchanged, "no namespace flag" becomes a mask of 0, which matches every
 /// call: the filter would load and refuse nothing.
-fn for_libcontainer(mut seccomp: LinuxSeccomp) -> Result<LinuxSeccomp, RuntimeError> {
+pub(crate) fn for_libcontainer(mut seccomp: LinuxSeccomp) -> Result<LinuxSeccomp, RuntimeError> {
     let mut rules = seccomp.syscalls().clone().unwrap_or_default();
     for rule in &mut rules {
         let Some(args) = rule.args().clone() else { continue };
