@@ -123,6 +123,13 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Cli {
+    /// Whether a command line that could not be parsed was meant for an OCI command, whose callers expect its codes.
+    pub fn names_oci_command(args: impl Iterator<Item = String>) -> bool {
+        let known = OciCommand::augment_subcommands(clap::Command::new("oci"));
+        let mut args = args.skip(1);
+        args.any(|arg| known.find_subcommand(&arg).is_some())
+    }
+
     /// Starts logging: to the file that was named, else to standard error.
     pub fn start_logging(&self) {
         let level = if self.globals.debug { "debug" } else { &self.log_level };

@@ -7,6 +7,8 @@ use rlox_runtime::cli::Cli;
 
 /// `EX_USAGE` of sysexits.
 const USAGE: u8 = 64;
+/// What other OCI runtimes return for a command line that makes no sense.
+const OCI_USAGE: u8 = 1;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -14,7 +16,8 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are no errors. Text that cannot be shown changes nothing about the code.
             error.print().unwrap_or_default();
-            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+            let usage = if Cli::names_oci_command(std::env::args()) { OCI_USAGE } else { USAGE };
+            return ExitCode::from(if error.use_stderr() { usage } else { 0 });
         }
     };
     cli.start_logging();

@@ -123,6 +123,18 @@ pub(crate) fn copy_window_size(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::
     Errno::result(result).map(drop).map_err(io::Error::from)
 }
 
+/// An exclusive lock on all of a file, for `F_SETLK`.
+#[expect(clippy::cast_possible_truncation, reason = "both constants are small")]
+pub(crate) fn whole_file_lock() -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
 /// A descriptor that the kernel has just put into this process with a message.
 pub(crate) fn received(raw: RawFd) -> OwnedFd {
     // SAFETY: the caller has it from SCM_RIGHTS of a message that was read once; nobody else owns it.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -31,14 +31,20 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// Refuses a `cgroupsPath` that names no cgroup of the container's own.
+    pub(crate) fn check(wanted: &Path) -> Result<(), String> {
+        if wanted.components().any(|part| matches!(part, Component::ParentDir)) {
+            return Err(format!("linux.cgroupsPath {}: has a component \"..\"", wanted.display()));
+        }
+        if !wanted.as_os_str().is_empty() && wanted.components().all(|part| part == Component::RootDir) {
+            return Err(format!("linux.cgroupsPath {}: is no cgroup of its own", wanted.display()));
+        }
+        Ok(())
+    }
+
     /// The place for a container: as `cgroupsPath` says, else one of our own. `Err` where this host has none.
     pub(crate) fn place(wanted: Option<&Path>, id: &str) -> Result<Self, String> {
         let wanted = wanted.filter(|path| !path.as_os_str().is_empty());
-        if let Some(path) = wanted
-            && path.components().any(|part| matches!(part, std::path::Component::ParentDir))
-        {
-            return Err(format!("linux.cgroupsPath {}: has a component \"..\"", path.display()));
-        }
         if let Some(path) = wanted.filter(|path| path.is_absolute())
             && is_v2()
             && !own_path()?.starts_with(path.parent().unwrap_or(path))
@@ -58,9 +64,6 @@ impl Group {
             Some(path) => base.join(path),
             None => home.container_path(id),
         };
-        if path == Path::new("/") || path == base {
-            return Err(format!("linux.cgroupsPath {}: is no cgroup of its own", path.display()));
-        }
         Ok(Self { v2: matches!(home, CgroupHome::V2 { .. }), path })
     }
 
@@ -413,7 +416,9 @@ mod tests {
 
     #[test]
     fn a_path_that_climbs_is_refused() {
-        assert!(Group::place(Some(Path::new("/a/../../b")), "x").unwrap_err().contains("\"..\""));
+        assert!(Group::check(Path::new("/a/../../b")).unwrap_err().contains("\"..\""));
+        assert!(Group::check(Path::new("/")).is_err());
+        assert!(Group::check(Path::new("/a/b")).is_ok() && Group::check(Path::new("")).is_ok());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::adapt::{Adapted, adapt};
 use super::args::CreateArgs;
 use super::error::OciError;
 use super::hooks::{self, Kind};
-use super::store::{Entry, Phase, Record, Store, replace};
+use super::store::{Entry, Phase, Record, Store, check_id, replace};
 use super::{Context, delete, scope};
 use crate::cgroup::group::Group;
 use crate::cgroup::limits::{InForce, Setting, v1, v2};
@@ -60,6 +60,7 @@ fn version_is_known(version: &str) -> bool {
 
 /// Creates a container whose program waits.
 pub(crate) fn create(context: &Context, args: &CreateArgs) -> Result<Pid, OciError> {
+    check_id(&args.id)?;
     let (bundle, spec) = load(&args.bundle)?;
     let process = spec.process().clone().ok_or_else(|| OciError::Config {
         path: bundle.join("config.json"),
@@ -173,6 +174,7 @@ fn make_cgroup(
         group.apply(&settings).map_err(fail)?;
         return Ok((settings, Some(holder)));
     }
+    path.map_or(Ok(()), Group::check).map_err(fail)?;
     let limited = resources.is_some_and(|resources| {
         [true, false].into_iter().any(|unified| {
             let found = if unified { v2(resources, InForce::default()) } else { v1(resources) };

@@ -10,7 +10,7 @@ use crate::error::RuntimeError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OciError {
     /// There is no container of this id.
-    #[error("container {id:?} does not exist")]
+    #[error("container does not exist: {id:?}")]
     NotFound { id: String },
     /// The id is taken.
     #[error("container with id {id:?} already exists")]
@@ -19,7 +19,7 @@ pub(crate) enum OciError {
     #[error("cannot {action} container {id:?}: it is {status}")]
     Status { id: String, action: &'static str, status: &'static str },
     /// A signal for a process that has ended.
-    #[error("container {id:?}: container not running")]
+    #[error("container not running: {id:?}")]
     NotRunning { id: String },
     /// Another command holds the container.
     #[error("container {id:?}: another command is working on it")]

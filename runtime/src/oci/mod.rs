@@ -33,8 +33,10 @@ pub(crate) use run::Run;
 
 /// The version of the OCI runtime specification that this follows.
 pub(crate) const OCI_VERSION: &str = "1.2.0";
-/// Every failure of an OCI command.
+/// Every failure of an OCI command but `exec`.
 const FAILED: i32 = 1;
+/// A failure of `exec`: 1 is a code that programs use.
+const EXEC_FAILED: i32 = 255;
 
 /// What every command needs to know.
 pub(crate) struct Context {
@@ -44,23 +46,24 @@ pub(crate) struct Context {
 impl Context {
     /// Does what was asked for; returns the exit code. Failures are told here.
     pub(crate) fn execute(&self, command: &OciCommand) -> i32 {
-        self.told(self.dispatch(command))
+        let code = if matches!(command, OciCommand::Exec(_)) { EXEC_FAILED } else { FAILED };
+        self.told(self.dispatch(command), code)
     }
 
     /// `run` in its OCI form.
     pub(crate) fn run(&self, run: Run) -> i32 {
         let result = run.execute(self);
-        self.told(result)
+        self.told(result, FAILED)
     }
 
-    fn told(&self, result: Result<i32, OciError>) -> i32 {
+    fn told(&self, result: Result<i32, OciError>, failed: i32) -> i32 {
         match result {
             Ok(code) => code,
             Err(error) => {
                 let log: Option<(&std::path::Path, LogFormat)> =
                     self.globals.log.as_deref().map(|path| (path, self.globals.log_format));
                 log::failure(&error.to_string(), log);
-                FAILED
+                failed
             }
         }
     }

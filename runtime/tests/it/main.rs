@@ -12,6 +12,8 @@ mod leftovers;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod oci;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod support;
