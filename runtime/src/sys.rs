@@ -1,9 +1,12 @@
 //! Every system call that has no safe wrapper. The only module of this crate with `unsafe`.
 #![expect(unsafe_code, reason = "raw system calls, each with its reason")]
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
@@ -133,6 +136,17 @@ pub(crate) fn whole_file_lock() -> libc::flock {
         l_len: 0,
         l_pid: 0,
     }
+}
+
+/// A detached copy of one mount, without the mounts on top of it.
+pub(crate) fn clone_mount(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+    // SAFETY: the path is a valid string that outlives the call; the other arguments are integers.
+    let raw = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
+    let raw = RawFd::try_from(Errno::result(raw)?).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just created this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 /// A descriptor that the kernel has just put into this process with a message.

@@ -59,6 +59,8 @@ impl Tenant<'_> {
         let (go_end, go) = pipe()?;
         let mut go = File::from(go);
         let flags = self.foreign_namespaces()?;
+        // Inherited by the children; afterwards the file is closed to its own user.
+        let score = self.oom_score()?;
         // Nobody in the container may look into a process that is half in it.
         nix::sys::prctl::set_dumpable(false).map_err(|errno| format!("prctl: {errno}"))?;
         let first = match sys::fork(false).map_err(|error| format!("fork: {error}"))? {
@@ -71,6 +73,7 @@ impl Tenant<'_> {
         };
         drop((report_end, go_end));
         let restored = nix::sys::prctl::set_dumpable(true).map_err(|errno| format!("prctl: {errno}"));
+        let restored = restored.and_then(|()| score.map_or(Ok(()), |own| write_score(&own)));
         let second = read_pid(&mut report);
         let waited = waitpid(first, None).map_err(|errno| format!("waitpid: {errno}"));
         let second = second?;
@@ -87,6 +90,15 @@ impl Tenant<'_> {
         }
         kill_and_reap(second);
         Err(text)
+    }
+
+    /// Takes the process's score on; returns our own, to be restored.
+    fn oom_score(&self) -> Result<Option<String>, String> {
+        let Some(score) = self.process.oom_score_adj() else { return Ok(None) };
+        let own =
+            std::fs::read_to_string(OOM_SCORE).map_err(|error| format!("process.oomScoreAdj: {error}"))?;
+        write_score(&score.to_string())?;
+        Ok(Some(own))
     }
 
     /// Namespaces of the container that are not ours.
@@ -108,10 +120,6 @@ impl Tenant<'_> {
     fn prepare_from_outside(&self, pid: Pid) -> Result<(), String> {
         if let Some(group) = self.group {
             group.holds(pid, &[])?;
-        }
-        if let Some(score) = self.process.oom_score_adj() {
-            std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string())
-                .map_err(|error| format!("process.oomScoreAdj: {error}"))?;
         }
         for limit in self.process.rlimits().iter().flatten() {
             sys::prlimit(pid, limit.typ(), limit.soft(), limit.hard())
@@ -258,6 +266,12 @@ fn inside(cwd: &Path) -> Result<(), String> {
     } else {
         Err(format!("process.cwd {}: outside the container", cwd.display()))
     }
+}
+
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
+
+fn write_score(score: &str) -> Result<(), String> {
+    std::fs::write(OOM_SCORE, score.trim()).map_err(|error| format!("process.oomScoreAdj: {error}"))
 }
 
 fn pipe() -> Result<(File, OwnedFd), String> {

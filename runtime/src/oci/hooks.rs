@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::Pid;
 use oci_spec::runtime::{Hook, HookBuilder, Hooks};
@@ -98,7 +99,7 @@ pub(crate) fn stand_ins(
     let mut any = false;
     for kind in [Kind::CreateRuntime, Kind::CreateContainer] {
         let list = hooks.map(|hooks| kind.of(hooks)).unwrap_or_default();
-        let copy_up = if kind == Kind::CreateRuntime { copy_up.clone() } else { Vec::new() };
+        let copy_up = if kind == Kind::CreateContainer { copy_up.clone() } else { Vec::new() };
         if list.is_empty() && copy_up.is_empty() {
             continue;
         }
@@ -149,11 +150,9 @@ pub(crate) fn stand_in(kind: Kind, bundle: &Path, plan: &str) -> Result<(), OciE
         // The init process is our parent; /proc shows it as the runtime's namespace does.
         state["pid"] = json!(parent());
     }
-    if !plan.copy_up.is_empty() {
-        let pid = state["pid"].as_i64().unwrap_or_default();
-        for directory in &plan.copy_up {
-            copy_up(&plan.rootfs, directory, pid)?;
-        }
+    for directory in &plan.copy_up {
+        copy_up(&plan.rootfs, directory)
+            .map_err(|reason| OciError::invalid(format!("copying {} up: {reason}", directory.display())))?;
     }
     let cwd = (kind == Kind::CreateRuntime).then_some(bundle);
     run(kind, &plan.hooks, &state, cwd, &[])
@@ -165,25 +164,34 @@ fn parent() -> i32 {
     line.and_then(|pid| pid.trim().parse().ok()).unwrap_or_default()
 }
 
-/// Fills a tmpfs with what it hides. The content is seen in our mount namespace, the tmpfs in the container's.
-fn copy_up(rootfs: &Path, directory: &Path, pid: i64) -> Result<(), OciError> {
-    let relative = directory.strip_prefix("/").unwrap_or(directory);
-    let Ok(source) = std::fs::canonicalize(rootfs.join(relative)) else { return Ok(()) };
-    if !source.starts_with(rootfs) || !source.is_dir() {
-        return Ok(());
-    }
-    let target = PathBuf::from(format!("/proc/{pid}/root")).join(source.strip_prefix("/").unwrap_or(&source));
-    let failed = |reason: String| OciError::invalid(format!("copying {} up: {reason}", directory.display()));
+/// Fills a tmpfs with what it hides, in the container's mount namespace: a copy of the root's mount alone does not
+/// have the tmpfs over it. Both paths are resolved as the container will see them.
+fn copy_up(rootfs: &Path, directory: &Path) -> Result<(), String> {
+    let bare = sys::clone_mount(rootfs).map_err(|error| error.to_string())?;
+    let open = |root: &OwnedFd| {
+        let how = OpenHow::new()
+            .flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        openat2(root.as_raw_fd(), directory, how).map(sys::received)
+    };
+    let source = match open(&bare) {
+        Ok(source) => source,
+        // Nothing was hidden.
+        Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => return Ok(()),
+        Err(errno) => return Err(errno.to_string()),
+    };
+    let root = std::fs::File::open(rootfs).map_err(|error| error.to_string())?;
+    let target = open(&root.into()).map_err(|errno| errno.to_string())?;
+    // Without close-on-exec: cp reaches both by their numbers.
+    let path = |descriptor: &OwnedFd| format!("/proc/self/fd/{}/.", descriptor.as_raw_fd());
     let output = Command::new("cp")
-        .args(["-a", "-T", "--"])
-        .arg(&source)
-        .arg(&target)
+        .args(["-a", "--", &path(&source), &path(&target)])
         .output()
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| error.to_string())?;
     if output.status.success() {
         return Ok(());
     }
-    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
 /// Runs hooks in order; stops at the first that fails.

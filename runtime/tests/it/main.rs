@@ -17,3 +17,5 @@ mod oci;
 mod refusals;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod vm;

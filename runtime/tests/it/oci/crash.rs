@@ -6,17 +6,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use super::support::{SOON, world};
+use super::support::{SOON, cgroups, world};
 use crate::support::host::{processes, wait_until};
 
 fn murder(child: &mut std::process::Child) {
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGKILL).unwrap();
     child.wait().unwrap();
-}
-
-fn cgroups(id: &str) -> Vec<std::path::PathBuf> {
-    let roots = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
-    roots.map(|root| root.join(format!("rlox-{id}"))).filter(|path| path.exists()).collect()
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::support::{SOON, texts, world};
-use crate::support::host::wait_until;
+use super::support::{SOON, has_range, texts, world};
+use crate::support::host::{rootless, wait_until};
 
 const YIELD: &str =
     "import ctypes; libc = ctypes.CDLL(None, use_errno=True); libc.sched_yield(); print(ctypes.get_errno())";
@@ -14,8 +14,12 @@ const YIELD: &str =
 #[test]
 fn the_containers_filter_user_capabilities_and_limits_hold() {
     let Some(world) = world() else { return };
+    let (uid, gid) = if has_range() { (77, 88) } else { (0, 0) };
     world.configure(|config| {
-        config["process"]["user"] = json!({"uid": 77, "gid": 88, "additionalGids": [99], "umask": 0o077});
+        config["process"]["user"] = json!({"uid": uid, "gid": gid, "umask": 0o077});
+        if !rootless() {
+            config["process"]["user"]["additionalGids"] = json!([99]);
+        }
         config["process"]["rlimits"] = json!([{"type": "RLIMIT_NOFILE", "soft": 50, "hard": 60}]);
         config["process"]["oomScoreAdj"] = json!(321);
         config["process"]["capabilities"] =
@@ -30,16 +34,20 @@ fn the_containers_filter_user_capabilities_and_limits_hold() {
         "{YIELD}\n\
          import json, os, resource\n\
          status = dict(l.split(':', 1) for l in open('/proc/self/status'))\n\
-         print(json.dumps([os.getuid(), os.getgid(), os.getgroups(), os.umask(0), resource.getrlimit(resource.RLIMIT_NOFILE),\n\
+         groups = None if open('/proc/self/setgroups').read().strip() == 'deny' else os.getgroups()\n\
+         print(json.dumps([os.getuid(), os.getgid(), groups, os.umask(0), resource.getrlimit(resource.RLIMIT_NOFILE),\n\
          \x20   open('/proc/self/oom_score_adj').read().strip(), [status[k].strip() for k in ('NoNewPrivs', 'Seccomp', 'CapBnd', 'CapEff')]]))"
     );
     let out = world.ok(&["exec", &container.id, "/usr/bin/python3", "-I", "-S", "-c", &code]);
+    let groups = if rootless() { json!(null) } else { json!([99]) };
+    // User 0 gets over execve what its bounding set admits.
+    let effective = if has_range() { "0000000000000000" } else { "0000000000000020" };
     let mut lines = out.lines();
     assert_eq!(lines.next(), Some("95"), "a refused call is refused in a process that joined, too");
     let seen: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
     assert_eq!(
         seen,
-        json!([77, 88, [99], 0o077, [50, 60], "321", ["1", "2", "0000000000000020", "0000000000000000"]])
+        json!([uid, gid, groups, 0o077, [50, 60], "321", ["1", "2", "0000000000000020", effective]])
     );
 }
 
@@ -86,14 +94,20 @@ fn it_joins_every_namespace_and_the_cgroup() {
 fn a_user_namespace_is_joined_too() {
     let Some(world) = world() else { return };
     world.configure(|config| {
+        if rootless() {
+            return;
+        }
         config["linux"]["namespaces"].as_array_mut().unwrap().push(json!({"type": "user"}));
         config["linux"]["uidMappings"] = json!([{"containerID": 0, "hostID": 900_000, "size": 1000}]);
         config["linux"]["gidMappings"] = json!([{"containerID": 0, "hostID": 900_000, "size": 1000}]);
     });
     let container = world.running();
-    let code = "import os; print(os.getuid(), open('/proc/self/uid_map').read().split())";
-    let out = world.ok(&["exec", "--user", "3:4", &container.id, "/usr/bin/python3", "-I", "-S", "-c", code]);
-    assert_eq!(out.trim(), "3 ['0', '900000', '1000']");
+    let user = if has_range() { "3:4" } else { "0:0" };
+    let code =
+        "import os; print(os.getuid(), os.getgid(), open('/proc/self/uid_map').readline().split()[0:2])";
+    let out = world.ok(&["exec", "--user", user, &container.id, "/usr/bin/python3", "-I", "-S", "-c", code]);
+    let first = if rootless() { nix::unistd::getuid().as_raw() } else { 900_000 };
+    assert_eq!(out.trim(), format!("{} ['0', '{first}']", user.replace(':', " ")));
 }
 
 #[test]
@@ -103,6 +117,7 @@ fn options_and_exit_codes() {
     let id = container.id.as_str();
     assert_eq!(container.shell("exit 5").0, 5);
     assert_eq!(container.shell("kill -9 $$").0, 137);
+    let user = if has_range() { "5:6" } else { "0:0" };
     let out = world.ok(&[
         "exec",
         "--cwd",
@@ -118,7 +133,8 @@ fn options_and_exit_codes() {
         "-c",
         "echo $PWD $A $PATH; grep -E '^(Uid|Gid)' /proc/self/status | tr -s '\\t\\n' ' '",
     ]);
-    assert_eq!(out.trim(), "/tmp 1 /bin\nUid: 5 5 5 5 Gid: 6 6 6 6");
+    let (uid, gid) = user.split_once(':').unwrap();
+    assert_eq!(out.trim(), format!("/tmp 1 /bin\nUid: {uid} {uid} {uid} {uid} Gid: {gid} {gid} {gid} {gid}"));
     for (args, word) in [
         (&["exec", id, "no-such"][..], "not found"),
         (&["exec", id, "/data/file"], "permission denied"),
@@ -145,7 +161,7 @@ fn a_process_file_is_taken_as_it_is() {
     let file = world.path("process.json");
     let process = json!({
         "args": ["/bin/sh", "-c", "echo $X; exit 4"], "env": ["X=y", "PATH=/bin"], "cwd": "/tmp",
-        "user": {"uid": 1, "gid": 1}
+        "user": {"uid": u32::from(has_range()), "gid": 0}
     });
     fs::write(&file, process.to_string()).unwrap();
     let output = world.output(&["exec", "--process", file.to_str().unwrap(), &container.id]);

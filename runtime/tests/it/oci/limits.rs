@@ -235,3 +235,61 @@ fn kill_all_reaches_every_process_and_a_paused_container_can_be_deleted() {
     assert!(world.refused(&["delete", &paused.id]).contains("paused"));
     world.ok(&["delete", "--force", &paused.id]);
 }
+
+#[test]
+fn a_memory_bomb_dies_at_its_limit_and_the_kill_is_counted() {
+    let Some(world) = world() else { return };
+    world.python(
+        "import os, time\n\
+         pid = os.fork()\n\
+         if pid == 0:\n\
+         \x20   held = []\n\
+         \x20   while True: held.append(b'x' * (4 << 20))\n\
+         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)\n\
+         open('/result/done', 'w').write('x')\n\
+         time.sleep(300)",
+        |config| {
+            config["linux"]["resources"] = json!({"memory": {"limit": 67_108_864, "swap": 67_108_864}});
+            let rootfs = world.own_rootfs();
+            fs::create_dir(rootfs.join("result")).unwrap();
+            config["root"] = json!({"path": rootfs});
+        },
+    );
+    let container = world.running();
+    wait_until("the end of the bomb", SOON * 3, || world.path("rootfs/result/done").exists());
+    let text = value(&container, "memory", "memory.oom_control", "memory.events");
+    let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().to_owned();
+    assert_eq!(kills, "1", "{text}");
+    let peak: u64 =
+        value(&container, "memory", "memory.max_usage_in_bytes", "memory.current").parse().unwrap();
+    assert!(peak <= 67_108_864, "{peak}");
+    assert_eq!(container.status(), "running", "only the bomb died");
+}
+
+#[test]
+fn a_quota_bounds_the_time_of_all_processes() {
+    let Some(world) = world() else { return };
+    let used = |quota: Option<i64>| {
+        let seen = world.seen(
+            "import os, time\n\
+             end = time.monotonic() + 3\n\
+             pid = os.fork()\n\
+             while time.monotonic() < end: pass\n\
+             if pid == 0: os._exit(0)\n\
+             os.waitpid(pid, 0)\n\
+             times = os.times()\n\
+             print(times.user + times.system + times.children_user + times.children_system)",
+            |config| {
+                if let Some(quota) = quota {
+                    config["linux"]["resources"]["cpu"] = json!({"quota": quota, "period": 100_000});
+                }
+            },
+        );
+        seen.as_f64().unwrap()
+    };
+    let bounded = used(Some(25_000));
+    // A quarter of a CPU for three seconds, and what one period more may add.
+    assert!(bounded < 1.3, "{bounded} s of CPU time under a quota of 0.25");
+    let free = used(None);
+    assert!(free > bounded * 1.3, "{free} s without a quota, {bounded} s with one");
+}

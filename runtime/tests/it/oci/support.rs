@@ -11,7 +11,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::host::wait_until;
+use crate::support::host::{rootless, wait_until};
 use crate::support::{RUNTIME, bundle, ready};
 
 pub(super) const SOON: Duration = Duration::from_secs(20);
@@ -39,6 +39,39 @@ fn shared_rootfs() -> &'static Path {
 fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp").args(["-a", "-T"]).arg(from).arg(to).status().unwrap();
     assert!(status.success());
+}
+
+/// An ordinary user's ids: their own as 0 and, with newuidmap, their subordinate range after it.
+fn mappings(own: u32) -> Value {
+    let mut list = vec![json!({"containerID": 0, "hostID": own, "size": 1})];
+    if has_range() {
+        list.push(json!({"containerID": 1, "hostID": 100_000, "size": 65_535}));
+    }
+    Value::Array(list)
+}
+
+/// Whether containers of this caller can have more than one id.
+pub(super) fn has_range() -> bool {
+    !rootless()
+        || (Path::new("/usr/bin/newuidmap").exists() && std::env::var_os("RLOX_TESTS_ONE_ID").is_none())
+}
+
+/// Cgroups of a container, wherever they are.
+pub(super) fn cgroups(id: &str) -> Vec<PathBuf> {
+    fn search(directory: &Path, name: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            if entry.file_name().to_string_lossy() == name {
+                found.push(entry.path());
+            }
+            search(&entry.path(), name, found);
+        }
+    }
+    let mut found = Vec::new();
+    search(Path::new("/sys/fs/cgroup"), &format!("rlox-{id}"), &mut found);
+    found
 }
 
 /// One test's world.
@@ -104,6 +137,12 @@ impl World {
             }
         });
         config["linux"].as_object_mut().unwrap().remove("cgroupsPath");
+        if rootless() {
+            let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
+            namespaces.push(json!({"type": "user"}));
+            config["linux"]["uidMappings"] = mappings(nix::unistd::getuid().as_raw());
+            config["linux"]["gidMappings"] = mappings(nix::unistd::getgid().as_raw());
+        }
         change(&mut config);
         fs::write(self.bundle().join("config.json"), config.to_string()).unwrap();
     }

@@ -46,6 +46,10 @@ pub(crate) fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut(
 
 /// Prepares the bundles once for all test processes; what is up to date stays as it is.
 fn prepare_bundles(runtime: &Path) {
+    // In the virtual machine they come prepared, and there is nothing to prepare them from.
+    if std::env::var_os("RLOX_TESTS_PREPARED").is_some() {
+        return;
+    }
     let lock = File::create(std::env::temp_dir().join("rlox-tests-prepare.lock")).unwrap();
     let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, errno)| errno).unwrap();
     let bundles = checkout().join("bundles");
@@ -126,6 +130,11 @@ pub(crate) fn processes(token: &str) -> Vec<i32> {
         })
         .filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
         .collect()
+}
+
+/// Whether this is an ordinary user, with one user namespace and a delegated cgroup to offer.
+pub(crate) fn rootless() -> bool {
+    !nix::unistd::geteuid().is_root()
 }
 
 fn named(name: &std::ffi::OsStr, token: &str) -> bool {
