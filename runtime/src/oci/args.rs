@@ -102,7 +102,7 @@ pub(crate) enum OciCommand {
     Features,
     /// Run hooks for libcontainer.
     #[command(hide = true, name = "oci-hook")]
-    Hook { kind: super::hooks::Kind, bundle: PathBuf, plan: String },
+    Hook { kind: super::hooks::Kind, bundle: PathBuf, report: i32, plan: String },
 }
 
 /// How a new container is made.

@@ -118,7 +118,8 @@ fn build(
     let (euid, egid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     let Adapted { mut spec, copy_up } =
         adapt(spec, &bundle, record.group.as_ref().map(Group::path), euid, egid)?;
-    spec.set_hooks(hooks::stand_ins(record.hooks.as_ref(), &bundle, &record.rootfs, copy_up)?);
+    let mut report = hooks::Report::new()?;
+    spec.set_hooks(hooks::stand_ins(record.hooks.as_ref(), &bundle, &record.rootfs, copy_up, &report)?);
     if let Some(process) = spec.process() {
         record.process = process.clone();
     }
@@ -141,7 +142,11 @@ fn build(
     let created = Created::make(&args.id, &entry.directory, &inner(&entry.directory), making);
     // libcontainer leaves us so, and /proc of such a process is closed to its own user.
     nix::sys::prctl::set_dumpable(true).map_err(OciError::errno("prctl"))?;
-    let created = created?;
+    let created = match (created, report.reason()) {
+        (Ok(created), _) => created,
+        (Err(_), Some(reason)) => return Err(OciError::Invalid { reason }),
+        (Err(error), None) => return Err(error.into()),
+    };
     record.set_init(created.pid);
     record.enter(Phase::Created)?;
     verify(&created, &spec, record, &settings)?;

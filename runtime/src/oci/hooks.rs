@@ -5,7 +5,8 @@
 //! OCI specification describes. Hooks before the start of the program are run by the init process itself.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -13,8 +14,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, OpenHow, ResolveFlag, fcntl, openat2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MemFdCreateFlag, memfd_create};
 use nix::unistd::Pid;
 use oci_spec::runtime::{Hook, HookBuilder, Hooks};
 use serde::{Deserialize, Serialize};
@@ -94,6 +96,7 @@ pub(crate) fn stand_ins(
     bundle: &Path,
     rootfs: &Path,
     copy_up: Vec<PathBuf>,
+    report: &Report,
 ) -> Result<Option<Hooks>, OciError> {
     let mut result = Hooks::default();
     let mut any = false;
@@ -107,7 +110,8 @@ pub(crate) fn stand_ins(
         let plan = Plan { hooks: list, copy_up, rootfs: rootfs.to_owned() };
         let plan = serde_json::to_string(&plan).map_err(|error| OciError::invalid(error.to_string()))?;
         let name = kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        let args = ["rlox-runtime".into(), "oci-hook".into(), name, bundle.display().to_string(), plan];
+        let (bundle, report) = (bundle.display().to_string(), report.0.as_raw_fd().to_string());
+        let args = ["rlox-runtime".into(), "oci-hook".into(), name, bundle, report, plan];
         // Through /proc, because the container's user may not be able to walk to where this program lies.
         let hook = HookBuilder::default().path("/proc/self/exe").args(args.to_vec()).build();
         let hook = hook.map_err(|error| OciError::invalid(error.to_string()))?;
@@ -119,6 +123,30 @@ pub(crate) fn stand_ins(
     }
     Ok(any.then_some(result))
 }
+
+/// Where a stand-in leaves why it failed: libcontainer passes on no more than its exit code.
+pub(crate) struct Report(File);
+
+impl Report {
+    /// An anonymous file that the stand-ins inherit, at a number that no container is given.
+    pub(crate) fn new() -> Result<Self, OciError> {
+        let made =
+            memfd_create(c"rlox-hook", MemFdCreateFlag::MFD_CLOEXEC).map_err(OciError::errno("memfd"))?;
+        let number =
+            fcntl(made.as_raw_fd(), FcntlArg::F_DUPFD(REPORT_FROM)).map_err(OciError::errno("fcntl"))?;
+        Ok(Self(sys::received(number).into()))
+    }
+
+    /// The reason of the hook that failed, if one did.
+    pub(crate) fn reason(&mut self) -> Option<String> {
+        let mut text = String::new();
+        self.0.rewind().and_then(|()| self.0.read_to_string(&mut text)).ok()?;
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// Above every descriptor that a caller passes on.
+const REPORT_FROM: std::os::fd::RawFd = 700;
 
 /// The state as hooks and `state` show it.
 pub(crate) fn state(record: &Record, status: &str, pid: i32) -> Value {
@@ -135,8 +163,20 @@ pub(crate) fn state(record: &Record, status: &str, pid: i32) -> Value {
     state
 }
 
+/// The stand-in: does its work and reports why it failed, if it did.
+pub(crate) fn stand_in(kind: Kind, bundle: &Path, report: i32, plan: &str) -> Result<(), OciError> {
+    let report = sys::received(report);
+    // The hooks themselves are not to have it.
+    fcntl(report.as_raw_fd(), FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(OciError::errno("fcntl"))?;
+    work(kind, bundle, plan).inspect_err(|error| {
+        if let Err(lost) = File::from(report).write_all(error.to_string().as_bytes()) {
+            tracing::warn!(%lost, "the reason of a failed hook cannot be passed on");
+        }
+    })
+}
+
 /// The work of the stand-in: what libcontainer knows of the state comes on standard input.
-pub(crate) fn stand_in(kind: Kind, bundle: &Path, plan: &str) -> Result<(), OciError> {
+fn work(kind: Kind, bundle: &Path, plan: &str) -> Result<(), OciError> {
     let plan: Plan = serde_json::from_str(plan).map_err(|error| OciError::invalid(error.to_string()))?;
     let mut state: Value =
         serde_json::from_reader(std::io::stdin()).map_err(|error| OciError::invalid(error.to_string()))?;

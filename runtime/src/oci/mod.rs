@@ -87,7 +87,7 @@ impl Context {
                 template::write(bundle, rootless)
             }
             OciCommand::Features => inspect::print(&format!("{:#}", features::document())),
-            OciCommand::Hook { kind, bundle, plan } => hooks::stand_in(*kind, bundle, plan),
+            OciCommand::Hook { kind, bundle, report, plan } => hooks::stand_in(*kind, bundle, *report, plan),
         }
         .map(|()| 0)
     }

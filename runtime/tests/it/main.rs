@@ -14,6 +14,8 @@ mod limits;
 #[cfg(test)]
 mod oci;
 #[cfg(test)]
+mod podman;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod support;

@@ -83,12 +83,13 @@ fn hooks_of_one_kind_run_in_order_with_their_environment() {
     let Some(world) = world() else { return };
     let file = world.path("order");
     let hook = |word: &str| {
-        json!({"path": "/bin/sh", "args": ["called-so", "-c", format!("echo $0 {word} $X $HOME >> {}", file.display())],
+        json!({"path": "/bin/sh", "args": ["sh", "-c", format!("echo $0 {word} $X $HOME >> {}", file.display())],
             "env": [format!("X={word}")]})
     };
     world.python("pass", |config| config["hooks"]["createRuntime"] = json!([hook("1"), hook("2")]));
-    assert_eq!(world.run().0, 0);
-    assert_eq!(fs::read_to_string(&file).unwrap(), "called-so 1 1\ncalled-so 2 2\n");
+    let (code, _, err) = world.run();
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "sh 1 1\nsh 2 2\n");
 }
 
 #[test]
@@ -103,7 +104,8 @@ fn a_hook_that_fails_during_create_fails_it_and_leaves_nothing() {
             config["hooks"]["poststop"] = json!([{"path": "/bin/sh", "args": ["sh", "-c", line]}]);
         });
         let message = world.refused(&["create", "--bundle", bundle.to_str().unwrap(), "failing"]);
-        assert!(message.contains("hook"), "{message}");
+        let shown = if kind == "prestart" { "createRuntime" } else { kind };
+        assert!(message.contains(&format!("{shown} hook /bin/false: exit status 1")), "{message}");
         assert_eq!(world.ok(&["list", "-q"]), "", "{kind}");
     }
     assert_eq!(fs::read_to_string(&stopped).unwrap(), "prestart\ncreateRuntime\ncreateContainer\n");

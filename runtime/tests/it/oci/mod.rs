@@ -8,5 +8,5 @@ mod hooks;
 mod lifecycle;
 mod limits;
 mod mounts;
-mod support;
+pub(crate) mod support;
 mod terminal;

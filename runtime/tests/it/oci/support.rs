@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use crate::support::host::{rootless, wait_until};
 use crate::support::{RUNTIME, bundle, ready};
 
-pub(super) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// A root file system with a shell and Python, shared by the tests that do not write to it.
-fn shared_rootfs() -> &'static Path {
+pub(crate) fn shared_rootfs() -> &'static Path {
     static ROOTFS: OnceLock<PathBuf> = OnceLock::new();
     ROOTFS.get_or_init(|| {
         let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
@@ -51,13 +51,13 @@ fn mappings(own: u32) -> Value {
 }
 
 /// Whether containers of this caller can have more than one id.
-pub(super) fn has_range() -> bool {
+pub(crate) fn has_range() -> bool {
     !rootless()
         || (Path::new("/usr/bin/newuidmap").exists() && std::env::var_os("RLOX_TESTS_ONE_ID").is_none())
 }
 
 /// Cgroups of a container, wherever they are.
-pub(super) fn cgroups(id: &str) -> Vec<PathBuf> {
+pub(crate) fn cgroups(id: &str) -> Vec<PathBuf> {
     fn search(directory: &Path, name: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -75,14 +75,14 @@ pub(super) fn cgroups(id: &str) -> Vec<PathBuf> {
 }
 
 /// One test's world.
-pub(super) struct World {
-    pub(super) directory: TempDir,
+pub(crate) struct World {
+    pub(crate) directory: TempDir,
     ids: AtomicU32,
 }
 
 /// A world with the default configuration, where this host can run containers.
 #[track_caller]
-pub(super) fn world() -> Option<World> {
+pub(crate) fn world() -> Option<World> {
     ready().then(|| {
         let world = World { directory: tempfile::tempdir().unwrap(), ids: AtomicU32::new(0) };
         fs::create_dir(world.bundle()).unwrap();
@@ -92,22 +92,22 @@ pub(super) fn world() -> Option<World> {
 }
 
 /// A container that is deleted at the end of the test, whatever happened.
-pub(super) struct Container<'a> {
-    pub(super) world: &'a World,
-    pub(super) id: String,
+pub(crate) struct Container<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) id: String,
 }
 
 impl World {
-    pub(super) fn bundle(&self) -> PathBuf {
+    pub(crate) fn bundle(&self) -> PathBuf {
         self.directory.path().join("bundle")
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Writes a configuration: every namespace, no network, a program that waits.
-    pub(super) fn configure(&self, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn configure(&self, change: impl FnOnce(&mut Value)) {
         let mut config = json!({
             "ociVersion": "1.2.0",
             "process": {
@@ -148,7 +148,7 @@ impl World {
     }
 
     /// The same, with a program that Python runs and ends.
-    pub(super) fn python(&self, code: &str, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn python(&self, code: &str, change: impl FnOnce(&mut Value)) {
         self.configure(|config| {
             config["process"]["args"] = json!(["/usr/bin/python3", "-I", "-S", "-c", code]);
             change(config);
@@ -156,13 +156,13 @@ impl World {
     }
 
     /// A root file system that this test may write to.
-    pub(super) fn own_rootfs(&self) -> PathBuf {
+    pub(crate) fn own_rootfs(&self) -> PathBuf {
         let rootfs = self.path("rootfs");
         copy(shared_rootfs(), &rootfs);
         rootfs
     }
 
-    pub(super) fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(RUNTIME);
         command.arg("--root").arg(self.path("state")).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("RLOX_LOG");
@@ -171,7 +171,7 @@ impl World {
 
     /// Runs a command of the runtime to its end, with its output in files: a container that inherits a pipe keeps it
     /// open.
-    pub(super) fn output(&self, args: &[&str]) -> Output {
+    pub(crate) fn output(&self, args: &[&str]) -> Output {
         let number = self.ids.fetch_add(1, Ordering::Relaxed);
         let (out, err) = (self.path(&format!("out{number}")), self.path(&format!("err{number}")));
         let status = self
@@ -185,7 +185,7 @@ impl World {
 
     /// A command that has to succeed; returns what it printed.
     #[track_caller]
-    pub(super) fn ok(&self, args: &[&str]) -> String {
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
         let output = self.output(args);
         let (out, err) = texts(&output);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {out}{err}");
@@ -194,7 +194,7 @@ impl World {
 
     /// A command that has to fail with code 1; returns its message.
     #[track_caller]
-    pub(super) fn refused(&self, args: &[&str]) -> String {
+    pub(crate) fn refused(&self, args: &[&str]) -> String {
         let output = self.output(args);
         let (out, err) = texts(&output);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {out}{err}");
@@ -203,7 +203,7 @@ impl World {
     }
 
     /// An id of this test, deleted at its end.
-    pub(super) fn id(&self) -> Container<'_> {
+    pub(crate) fn id(&self) -> Container<'_> {
         let number = self.ids.fetch_add(1, Ordering::Relaxed);
         Container { world: self, id: format!("it-{}-{number}", self.token()) }
     }
@@ -214,7 +214,7 @@ impl World {
     }
 
     /// `run` in the foreground: code, output and messages.
-    pub(super) fn run(&self) -> (i32, String, String) {
+    pub(crate) fn run(&self) -> (i32, String, String) {
         let container = self.id();
         let bundle = self.bundle();
         let output = self.output(&["run", "--bundle", bundle.to_str().unwrap(), &container.id]);
@@ -224,7 +224,7 @@ impl World {
 
     /// `run` of a Python program that prints JSON.
     #[track_caller]
-    pub(super) fn seen(&self, code: &str, change: impl FnOnce(&mut Value)) -> Value {
+    pub(crate) fn seen(&self, code: &str, change: impl FnOnce(&mut Value)) -> Value {
         self.python(code, change);
         let (code, out, err) = self.run();
         assert_eq!(code, 0, "{out}\n{err}");
@@ -233,7 +233,7 @@ impl World {
 
     /// A created container.
     #[track_caller]
-    pub(super) fn created(&self) -> Container<'_> {
+    pub(crate) fn created(&self) -> Container<'_> {
         let container = self.id();
         let bundle = self.bundle();
         self.ok(&["create", "--bundle", bundle.to_str().unwrap(), &container.id]);
@@ -242,7 +242,7 @@ impl World {
 
     /// A running container.
     #[track_caller]
-    pub(super) fn running(&self) -> Container<'_> {
+    pub(crate) fn running(&self) -> Container<'_> {
         let container = self.created();
         self.ok(&["start", &container.id]);
         container
@@ -251,22 +251,22 @@ impl World {
 
 impl Container<'_> {
     #[track_caller]
-    pub(super) fn state(&self) -> Value {
+    pub(crate) fn state(&self) -> Value {
         serde_json::from_str(&self.world.ok(&["state", &self.id])).unwrap()
     }
 
     #[track_caller]
-    pub(super) fn status(&self) -> String {
+    pub(crate) fn status(&self) -> String {
         self.state()["status"].as_str().unwrap().to_owned()
     }
 
     #[track_caller]
-    pub(super) fn wait_for(&self, status: &str) {
+    pub(crate) fn wait_for(&self, status: &str) {
         wait_until(status, SOON, || self.status() == status);
     }
 
     /// `exec` of a shell line: code and output.
-    pub(super) fn shell(&self, line: &str) -> (i32, String) {
+    pub(crate) fn shell(&self, line: &str) -> (i32, String) {
         let output = self.world.output(&["exec", &self.id, "/bin/sh", "-c", line]);
         let (out, err) = texts(&output);
         (output.status.code().unwrap(), format!("{}{err}", out.trim_end()))
@@ -283,7 +283,7 @@ impl Drop for Container<'_> {
     }
 }
 
-pub(super) fn texts(output: &Output) -> (String, String) {
+pub(crate) fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
