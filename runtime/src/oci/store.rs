@@ -357,10 +357,12 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 fn default_root() -> PathBuf {
-    if nix::unistd::geteuid().is_root() && std::env::var_os("XDG_RUNTIME_DIR").is_none_or(|_| real_root()) {
-        return "/run/rlox".into();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty());
+    match runtime {
+        Some(directory) if !real_root() => PathBuf::from(directory).join("rlox"),
+        Some(_) | None if nix::unistd::geteuid().is_root() => "/run/rlox".into(),
+        Some(_) | None => std::env::temp_dir().join(format!("rlox-{}", nix::unistd::geteuid())),
     }
-    rlox_host::run_directory().join("rlox")
 }
 
 /// Root of the machine and not of a user namespace.

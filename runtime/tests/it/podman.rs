@@ -35,10 +35,11 @@ fn podman() -> Option<Podman> {
     let conf = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n\
         [engine]\nevents_logger = \"none\"\n";
     fs::write(engine.path("containers.conf"), conf).unwrap();
-    fs::write(engine.path("policy.json"), r#"{"default": [{"type": "insecureAcceptAnything"}]}"#).unwrap();
     let archive = engine.path("image.tar");
-    let line = format!("tar -C {} -cf {} .", shared_rootfs().display(), archive.display());
-    assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
+    // Without Python: every container of this engine is a copy of the image.
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(shared_rootfs()).args(["--exclude", "./usr/lib/python*", "-cf"]).arg(&archive).arg(".");
+    assert!(tar.status().unwrap().success());
     engine.ok(&["import", "--quiet", archive.to_str().unwrap(), "rlox-test"]);
     fs::remove_file(archive).unwrap();
     Some(engine)
@@ -52,7 +53,7 @@ impl Podman {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         command
-            .args(["--kill-after=5", "120", "podman", "--runtime", RUNTIME, "--cgroup-manager", "cgroupfs"])
+            .args(["-k", "5", "240", "podman", "--runtime", RUNTIME, "--cgroup-manager", "cgroupfs"])
             .args(["--storage-driver", "vfs", "--root"])
             .arg(self.path("storage"))
             .arg("--runroot")
