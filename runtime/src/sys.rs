@@ -149,6 +149,63 @@ pub(crate) fn clone_mount(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
+/// Loads a program that decides on devices and attaches it to a cgroup of v2, beside what is attached already.
+pub(crate) fn attach_device_program(instructions: &[u64], cgroup: BorrowedFd<'_>) -> io::Result<()> {
+    const BPF_PROG_LOAD: libc::c_int = 5;
+    const BPF_PROG_ATTACH: libc::c_int = 8;
+    const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
+    const BPF_CGROUP_DEVICE: u32 = 6;
+    const BPF_F_ALLOW_MULTI: u32 = 2;
+    #[repr(C)]
+    struct Load {
+        kind: u32,
+        count: u32,
+        instructions: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log: u64,
+        version: u32,
+        flags: u32,
+    }
+    #[repr(C)]
+    struct Attach {
+        target: u32,
+        program: u32,
+        kind: u32,
+        flags: u32,
+    }
+    let count = u32::try_from(instructions.len()).map_err(io::Error::other)?;
+    let load = Load {
+        kind: BPF_PROG_TYPE_CGROUP_DEVICE,
+        count,
+        instructions: instructions.as_ptr() as u64,
+        license: c"Apache-2.0".as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log: 0,
+        version: 0,
+        flags: 0,
+    };
+    // SAFETY: the structure is the beginning of the kernel's union for this command, of the size that is passed, and
+    // what it points to outlives the call.
+    let raw = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<Load>()) };
+    let raw = RawFd::try_from(Errno::result(raw)?).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just created this descriptor and nobody else owns it.
+    let program = unsafe { OwnedFd::from_raw_fd(raw) };
+    let number = |raw: RawFd| u32::try_from(raw).map_err(io::Error::other);
+    let attach = Attach {
+        target: number(cgroup.as_raw_fd())?,
+        program: number(program.as_raw_fd())?,
+        kind: BPF_CGROUP_DEVICE,
+        flags: BPF_F_ALLOW_MULTI,
+    };
+    // SAFETY: as above.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_ATTACH, &raw const attach, size_of::<Attach>()) };
+    Errno::result(result).map(drop).map_err(io::Error::from)
+}
+
 /// A descriptor that the kernel has just put into this process with a message.
 pub(crate) fn received(raw: RawFd) -> OwnedFd {
     // SAFETY: the caller has it from SCM_RIGHTS of a message that was read once; nobody else owns it.

@@ -12,8 +12,9 @@ use super::adapt::{Adapted, adapt};
 use super::args::CreateArgs;
 use super::error::OciError;
 use super::hooks::{self, Kind};
-use super::store::{Entry, Phase, Record, Store, check_id, replace};
+use super::store::{Entry, Phase, Record, Store, check_id, real_root, replace};
 use super::{Context, delete, scope};
+use crate::cgroup::devices;
 use crate::cgroup::group::Group;
 use crate::cgroup::limits::{InForce, Setting, v1, v2};
 use crate::container::executor::Program;
@@ -176,7 +177,7 @@ fn make_cgroup(
         record.group = Some(group.clone());
         entry.save(record)?;
         let settings = settings(&group, resources, InForce::default()).map_err(fail)?;
-        group.apply(&settings).map_err(fail)?;
+        group.apply(&settings).and_then(|()| limit_devices(&group, resources)).map_err(fail)?;
         return Ok((settings, Some(holder)));
     }
     path.map_or(Ok(()), Group::check).map_err(fail)?;
@@ -204,8 +205,18 @@ fn make_cgroup(
         }
     };
     let settings = settings(&group, resources, InForce::default()).map_err(fail)?;
-    group.apply(&settings).map_err(fail)?;
+    group.apply(&settings).and_then(|()| limit_devices(&group, resources)).map_err(fail)?;
     Ok((settings, None))
+}
+
+/// On v2 the rules for devices are a program, which takes real root to load. Without it there is nothing to limit: an
+/// ordinary user's container cannot make device nodes.
+fn limit_devices(group: &Group, resources: Option<&LinuxResources>) -> Result<(), String> {
+    let rules = resources.and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
+    if !group.is_v2() || rules.is_empty() || !real_root() {
+        return Ok(());
+    }
+    devices::enforce(&group.directory(""), rules).map_err(|reason| format!("limit devices: {reason}"))
 }
 
 /// The settings that a container's limits come to in its kind of cgroup.

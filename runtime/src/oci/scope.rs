@@ -93,9 +93,29 @@ impl Scope {
     }
 }
 
+/// Sets memory, tasks and CPU time as properties, so that systemd keeps them when it looks over its units. Sets of
+/// processors stay with the cgroup alone: libcgroups 0.7 sends them in a form that systemd refuses, and dies of large
+/// numbers.
 fn apply(manager: &Manager, resources: &LinuxResources) -> Result<(), String> {
-    let options =
-        ControllerOpt { resources, disable_oom_killer: false, oom_score_adj: None, freezer_state: None };
+    let mut known = LinuxResources::default();
+    let cpu = resources.cpu().clone().map(|mut cpu| {
+        cpu.set_cpus(None).set_mems(None);
+        cpu
+    });
+    let memory = resources.memory().map(|mut memory| {
+        // Swap is a property of its own only beside a limit.
+        let paired = memory.limit().is_some_and(|limit| limit > 0);
+        let swap = memory.swap().filter(|swap| *swap != 0 && paired);
+        memory.set_swap(swap);
+        memory
+    });
+    known.set_memory(memory).set_pids(*resources.pids()).set_cpu(cpu);
+    let options = ControllerOpt {
+        resources: &known,
+        disable_oom_killer: false,
+        oom_score_adj: None,
+        freezer_state: None,
+    };
     manager.apply(&options).map_err(|error| format!("limits as properties of the scope: {error}"))
 }
 

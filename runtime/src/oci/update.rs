@@ -30,11 +30,11 @@ pub(crate) fn update(context: &Context, args: &UpdateArgs) -> Result<(), OciErro
     let group = record.group.as_ref().ok_or_else(|| fail("it has none, so it has no limits".into()))?;
     refuse_instant_death(group, &resources).map_err(fail)?;
     let settings = settings(group, Some(&resources), in_force(group)).map_err(fail)?;
-    group.apply(&settings).and_then(|()| group.verify(&settings)).map_err(fail)?;
     if let Some(unit) = &record.unit {
+        // First: systemd writes the cgroup, too, and the last word is ours.
         super::scope::limit(unit, &args.id, &resources).map_err(fail)?;
     }
-    Ok(())
+    group.apply(&settings).and_then(|()| group.verify(&settings)).map_err(fail)
 }
 
 fn from_file(path: &Path) -> Result<LinuxResources, OciError> {

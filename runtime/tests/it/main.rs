@@ -4,6 +4,8 @@
 //! where `RLOX_FORBID_SKIPS=1` is set.
 
 #[cfg(test)]
+mod containerd;
+#[cfg(test)]
 mod exit_codes;
 #[cfg(test)]
 mod isolation;

@@ -23,6 +23,8 @@ const BUSYBOX: &str = "/bin/busybox";
 const PROGRAMS: [&str; 2] = ["/usr/bin/setpriv", "/bin/busybox"];
 /// What Podman consists of, for as far as it goes without a network.
 const PODMAN: [&str; 3] = ["/usr/bin/podman", "/usr/bin/conmon", "/usr/bin/tar"];
+/// The user's service manager and its bus, for containers in scopes of systemd.
+const SYSTEMD: [&str; 3] = ["/lib/systemd/systemd", "/usr/bin/dbus-daemon", "/usr/bin/busctl"];
 const MAP_PROGRAMS: [&str; 2] = ["/usr/bin/newuidmap", "/usr/bin/newgidmap"];
 
 fn cache() -> PathBuf {
@@ -109,7 +111,8 @@ fn place(root: &Path, source: &Path, target: &Path) {
 }
 
 /// The file system of the machine, as an archive for the kernel.
-fn file_system(directory: &Path, job: &str, with_ranges: bool) -> PathBuf {
+fn file_system(directory: &Path, job: &str, kind: Kind) -> PathBuf {
+    let with_ranges = kind != Kind::OneId;
     let root = directory.join("root");
     for name in [
         "bin", "sbin", "usr/bin", "usr/sbin", "lib64", "etc", "proc", "sys", "dev", "run", "tmp", "newroot",
@@ -119,7 +122,11 @@ fn file_system(directory: &Path, job: &str, with_ranges: bool) -> PathBuf {
     }
     let own = std::env::current_exe().unwrap();
     let programs = PROGRAMS.iter().chain(if with_ranges { &MAP_PROGRAMS[..] } else { &[] });
-    let programs = programs.chain(if with_podman(with_ranges) { &PODMAN[..] } else { &[] });
+    let programs = programs.chain(match kind {
+        Kind::Range if with_podman() => &PODMAN[..],
+        Kind::Systemd => &SYSTEMD[..],
+        Kind::Range | Kind::OneId | Kind::Root => &[],
+    });
     for program in programs.map(Path::new).chain([Path::new(RUNTIME), &own]) {
         install(&root, program);
     }
@@ -153,10 +160,17 @@ fn file_system(directory: &Path, job: &str, with_ranges: bool) -> PathBuf {
         fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
         fs::write(root.join(name), text).unwrap();
     }
+    if kind == Kind::Root {
+        fs::write(root.join("as-root"), "").unwrap();
+    }
     fs::copy(manifest().join("tests/vm/init"), root.join("init")).unwrap();
     fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755)).unwrap();
     copy_tree(&root, &bundle());
-    if Path::new("/usr/share/containers").is_dir() {
+    if kind == Kind::Systemd {
+        for tree in ["/usr/lib/systemd/user", "/usr/share/dbus-1/session.conf"] {
+            copy_tree(&root, Path::new(tree));
+        }
+    } else if Path::new("/usr/share/containers").is_dir() {
         copy_tree(&root, Path::new("/usr/share/containers"));
     }
     // What the tests look up by the paths of this checkout.
@@ -175,9 +189,21 @@ fn file_system(directory: &Path, job: &str, with_ranges: bool) -> PathBuf {
     archive
 }
 
-/// Podman needs a range of ids to be of use.
-fn with_podman(with_ranges: bool) -> bool {
-    with_ranges && PODMAN.iter().all(|path| Path::new(path).exists())
+/// Which host the machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A user with a range of subordinate ids, newuidmap and, where this host has it, Podman.
+    Range,
+    /// A user with nothing but their own id.
+    OneId,
+    /// As the first, with a service manager of the user's own.
+    Systemd,
+    /// Root on cgroup v2, which this host may not have.
+    Root,
+}
+
+fn with_podman() -> bool {
+    PODMAN.iter().all(|path| Path::new(path).exists())
 }
 
 fn copy_tree(root: &Path, tree: &Path) {
@@ -241,25 +267,26 @@ fn boot(kernel: &Path, archive: &Path, directory: &Path) -> String {
 }
 
 /// Runs tests of this program in the machine; all of them have to pass, and none may be skipped.
-fn passes(kernel: &Path, name: &str, with_ranges: bool, filters: &str) {
+fn passes(kernel: &Path, kind: Kind, filters: &str) {
     let directory = tempfile::Builder::new().prefix("rlox-vm").tempdir_in(cache()).unwrap();
     let own = std::env::current_exe().unwrap();
     let chosen = std::env::var("RLOX_VM_TESTS").ok();
     let filters = chosen.as_deref().unwrap_or(filters);
     let job = format!(
         "cd {}\n\
-         export RLOX_TESTS_PREPARED=1 RLOX_FORBID_SKIPS=1 RUST_BACKTRACE=0 RLOX_VM=1\n\
+         export RLOX_TESTS_PREPARED=1 RLOX_FORBID_SKIPS=1 RUST_BACKTRACE=0 {}\n\
          exec {} --test-threads=2 {filters}\n",
         manifest().display(),
+        if kind == Kind::Systemd { "RLOX_TESTS_SYSTEMD=1" } else { "" },
         own.display()
     );
-    let archive = file_system(directory.path(), &job, with_ranges);
+    let archive = file_system(directory.path(), &job, kind);
     let text = boot(kernel, &archive, directory.path());
     let mut stderr = std::io::stderr();
     let summary = text.lines().find(|line| line.starts_with("test result:")).unwrap_or("no result");
-    writeln!(stderr, "in the virtual machine, {name}: {summary}").unwrap();
+    writeln!(stderr, "in the virtual machine ({kind:?}): {summary}").unwrap();
     if let Some(keep) = std::env::var_os("RLOX_VM_KEEP") {
-        fs::write(Path::new(&keep).join(format!("{name}.log")), &text).unwrap();
+        fs::write(Path::new(&keep).join(format!("{kind:?}.log")), &text).unwrap();
     }
     assert!(text.contains("@@exit 0"), "{text}");
     assert!(!text.contains("SKIPPED "), "{text}");
@@ -282,10 +309,10 @@ fn rootless_on_cgroup_v2_with_a_range_of_ids() {
     assert!(checkout().join("bundles/snippet/rootfs").is_dir());
     // The one test that is about real root.
     let mut but = "--skip vm:: --skip root_leaves_none_of_its_groups".to_owned();
-    if !need(with_podman(true), "podman (Debian: apt install podman)") {
+    if !need(with_podman(), "podman (Debian: apt install podman)") {
         but.push_str(" --skip podman::");
     }
-    passes(&kernel, "range", true, &but);
+    passes(&kernel, Kind::Range, &but);
 }
 
 #[test]
@@ -294,5 +321,31 @@ fn rootless_on_cgroup_v2_with_one_id() {
         return;
     }
     let Some(kernel) = machine() else { return };
-    passes(&kernel, "one", false, "oci::config oci::exec oci::lifecycle");
+    passes(&kernel, Kind::OneId, "oci::config oci::exec oci::lifecycle");
+}
+
+#[test]
+fn rootless_in_scopes_of_systemd() {
+    if !ready() {
+        return;
+    }
+    let Some(kernel) = machine() else { return };
+    let programs = MAP_PROGRAMS.iter().chain(&SYSTEMD);
+    if !need(
+        programs.map(Path::new).all(Path::exists),
+        "systemd, dbus and newuidmap (Debian: dbus-user-session uidmap)",
+    ) {
+        return;
+    }
+    // The one test that names a cgroup by its path, which systemd does not take.
+    passes(&kernel, Kind::Systemd, "oci::crash oci::exec oci::lifecycle oci::limits");
+}
+
+#[test]
+fn root_on_cgroup_v2() {
+    if !ready() {
+        return;
+    }
+    let Some(kernel) = machine() else { return };
+    passes(&kernel, Kind::Root, "oci::config oci::limits oci::exec");
 }

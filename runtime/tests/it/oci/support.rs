@@ -58,19 +58,26 @@ pub(crate) fn has_range() -> bool {
 
 /// Cgroups of a container, wherever they are.
 pub(crate) fn cgroups(id: &str) -> Vec<PathBuf> {
+    cgroups_named(&format!("rlox-{id}"))
+}
+
+/// Cgroups of this name, in all hierarchies.
+pub(crate) fn cgroups_named(name: &str) -> Vec<PathBuf> {
     fn search(directory: &Path, name: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            if entry.file_name().to_string_lossy() == name {
+            let found_name = entry.file_name();
+            let found_name = found_name.to_string_lossy();
+            if found_name == name || found_name.strip_suffix(".scope") == Some(name) {
                 found.push(entry.path());
             }
             search(&entry.path(), name, found);
         }
     }
     let mut found = Vec::new();
-    search(Path::new("/sys/fs/cgroup"), &format!("rlox-{id}"), &mut found);
+    search(Path::new("/sys/fs/cgroup"), name, &mut found);
     found
 }
 
@@ -164,7 +171,11 @@ impl World {
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(RUNTIME);
-        command.arg("--root").arg(self.path("state")).args(args);
+        command.arg("--root").arg(self.path("state"));
+        if std::env::var_os("RLOX_TESTS_SYSTEMD").is_some() {
+            command.arg("--systemd-cgroup");
+        }
+        command.args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("RLOX_LOG");
         command
     }
