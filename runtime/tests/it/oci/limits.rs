@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -269,28 +270,27 @@ fn a_memory_bomb_dies_at_its_limit_and_the_kill_is_counted() {
 #[test]
 fn a_quota_bounds_the_time_of_all_processes() {
     let Some(world) = world() else { return };
-    let used = |quota: Option<i64>| {
-        let seen = world.seen(
-            "import os, time\n\
-             begun = os.times()\n\
-             end = time.monotonic() + 3\n\
-             pid = os.fork()\n\
-             while time.monotonic() < end: pass\n\
-             if pid == 0: os._exit(0)\n\
-             os.waitpid(pid, 0)\n\
-             times = os.times()\n\
-             print(times.user + times.system + times.children_user + times.children_system - begun.user - begun.system)",
-            |config| {
-                if let Some(quota) = quota {
-                    config["linux"]["resources"]["cpu"] = json!({"quota": quota, "period": 100_000});
-                }
-            },
-        );
-        seen.as_f64().unwrap()
+    let start = |quota: Option<i64>| {
+        world.python("import os\nos.fork()\nwhile True: pass", |config| {
+            if let Some(quota) = quota {
+                config["linux"]["resources"]["cpu"] = json!({"quota": quota, "period": 100_000});
+            }
+        });
+        world.running()
     };
-    let bounded = used(Some(25_000));
-    // A quarter of a CPU for three seconds, and what one period more may add.
-    assert!(bounded < 1.3, "{bounded} s of CPU time under a quota of 0.25");
-    let free = used(None);
-    assert!(free > bounded * 1.3, "{free} s without a quota, {bounded} s with one");
+    let cpu = |container: &Container<'_>| -> Value {
+        let event: Value = serde_json::from_str(&world.ok(&["events", "--stats", &container.id])).unwrap();
+        event["data"]["cpu"].clone()
+    };
+    let used = |container: &Container<'_>| cpu(container)["usage"]["total"].as_u64().unwrap();
+    let bounded = start(Some(20_000));
+    let (begun, before) = (Instant::now(), used(&bounded));
+    wait_until("a second of CPU time", SOON * 3, || used(&bounded) > before + 1_000_000_000);
+    // A fifth of a CPU: a second of it takes five, but for what one period more may add.
+    assert!(begun.elapsed() > Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(cpu(&bounded)["throttling"]["throttledPeriods"].as_u64().unwrap() > 20);
+    let free = start(None);
+    let before = used(&free);
+    wait_until("a second of CPU time", SOON * 3, || used(&free) > before + 1_000_000_000);
+    assert_eq!(cpu(&free)["throttling"]["throttledPeriods"], 0);
 }
