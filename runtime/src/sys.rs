@@ -138,6 +138,30 @@ pub(crate) fn whole_file_lock() -> libc::flock {
     }
 }
 
+/// Brings the loopback device of this network namespace up.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    let socket = nix::sys::socket::socket(
+        nix::sys::socket::AddressFamily::Inet,
+        nix::sys::socket::SockType::Datagram,
+        nix::sys::socket::SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
+    // SAFETY: an all-zero request is a valid value: bytes and integers.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    // SAFETY: the request is valid, names a device with a final zero, and outlives both calls.
+    Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) })?;
+    let up = libc::c_short::try_from(libc::IFF_UP).map_err(io::Error::other)?;
+    // SAFETY: the call before has filled the flags in, which are an integer.
+    unsafe { request.ifr_ifru.ifru_flags |= up };
+    // SAFETY: as for the first call; the kernel only reads it.
+    Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })
+        .map(drop)
+        .map_err(io::Error::from)
+}
+
 /// A detached copy of one mount, without the mounts on top of it.
 pub(crate) fn clone_mount(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;

@@ -28,6 +28,12 @@ struct Rule {
     access: i32,
 }
 
+impl Rule {
+    fn matches_everything(&self) -> bool {
+        self.kind.is_none() && self.major.is_none() && self.minor.is_none() && self.access == ALL
+    }
+}
+
 /// What every container may use: the nodes that it is given by default, terminals, and making nodes, for which it
 /// needs a capability as well.
 fn usual() -> Vec<Rule> {
@@ -115,6 +121,10 @@ fn program(rules: &[Rule]) -> Vec<u64> {
     ];
     for rule in rules.iter().rev() {
         code.extend(block(rule));
+        if rule.matches_everything() {
+            // The kernel refuses programs with parts that are never reached.
+            return code;
+        }
     }
     code.extend(answer(true));
     code

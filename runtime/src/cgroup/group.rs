@@ -96,14 +96,8 @@ impl Group {
             return vec![self.directory("")];
         }
         let relative = self.path.strip_prefix("/").unwrap_or(&self.path);
-        let entries = std::fs::read_dir(CGROUP_ROOT).into_iter().flatten().flatten();
-        // cpu and cpuacct are links to one hierarchy.
-        let found: BTreeSet<_> = entries
-            .filter_map(|entry| std::fs::canonicalize(entry.path()).ok())
-            .map(|hierarchy| hierarchy.join(relative))
-            .filter(|directory| directory.join("cgroup.procs").exists())
-            .collect();
-        found.into_iter().collect()
+        let found = hierarchies().into_iter().map(|hierarchy| hierarchy.join(relative));
+        found.filter(|directory| directory.join("cgroup.procs").exists()).collect()
     }
 
     /// Makes the cgroup. It has to be empty.
@@ -111,8 +105,8 @@ impl Group {
         if self.v2 {
             self.create_v2()?;
         } else {
-            for controller in ["memory", "pids", "cpu", "cpuacct", "cpuset", "freezer", "blkio", "devices"] {
-                self.create_v1(controller)?;
+            for hierarchy in hierarchies() {
+                self.create_v1(&hierarchy)?;
             }
         }
         let held = self.members().len();
@@ -133,17 +127,13 @@ impl Group {
         Ok(())
     }
 
-    fn create_v1(&self, controller: &str) -> Result<(), String> {
-        let root = Path::new(CGROUP_ROOT).join(controller);
-        if !root.join("cgroup.procs").exists() {
-            return Ok(());
-        }
-        let mut directory = root;
+    fn create_v1(&self, root: &Path) -> Result<(), String> {
+        let mut directory = root.to_owned();
         for part in self.path.strip_prefix("/").unwrap_or(&self.path) {
             let parent = directory.clone();
             directory.push(part);
             make(&directory)?;
-            if controller == "cpuset" {
+            if directory.join("cpuset.cpus").exists() {
                 // A new cpuset is empty, and an empty one takes no process.
                 for file in ["cpuset.cpus", "cpuset.mems"] {
                     let own = read_bounded(&directory.join(file)).unwrap_or_default();
@@ -346,6 +336,17 @@ impl Group {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// The mounted hierarchies of v1, each once: cpu and cpuacct are links to one. Those without a controller are not
+/// joined: they carry no limit, and systemd's is its own.
+fn hierarchies() -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(CGROUP_ROOT).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| std::fs::canonicalize(entry.path()).ok())
+        .filter(|hierarchy| hierarchy.join("cgroup.procs").exists())
+        .filter(|hierarchy| !hierarchy.ends_with("unified") && !hierarchy.ends_with("systemd"))
+        .collect()
 }
 
 fn is_v2() -> bool {

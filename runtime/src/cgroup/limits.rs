@@ -191,13 +191,22 @@ fn memory_v2(memory: &LinuxMemory, in_force: InForce, settings: &mut Vec<Setting
     if memory.disable_oom_killer() == Some(true) {
         return Err("memory.disableOOMKiller: cgroup v2 cannot".into());
     }
+    warn_of_kernel_memory(memory);
     if memory.kernel_tcp().is_some_and(|limit| limit > 0) {
         return Err("memory.kernelTCP: cgroup v2 has none".into());
     }
     Ok(())
 }
 
+/// No kernel since 5.16 has this limit, and callers of old still name it: the specification lets it be ignored.
+fn warn_of_kernel_memory(memory: &LinuxMemory) {
+    if memory.kernel().is_some_and(|limit| limit > 0) {
+        tracing::warn!("memory.kernel is not a limit any longer: kernel memory counts against memory.limit");
+    }
+}
+
 fn memory_v1(memory: &LinuxMemory, settings: &mut Vec<Setting>) {
+    warn_of_kernel_memory(memory);
     let mut push = |name, file: &str, value: Option<i64>, swap| {
         if let Some(value) = value.filter(|value| *value != 0) {
             let mut setting = Setting::new(name, file, value.max(-1), Check::Pages);

@@ -11,7 +11,7 @@ use oci_spec::runtime::{LinuxNamespaceType, LinuxResources, Spec};
 use super::adapt::{Adapted, adapt};
 use super::args::CreateArgs;
 use super::error::OciError;
-use super::hooks::{self, Kind};
+use super::hooks::{self, Errands, Kind};
 use super::store::{Entry, Phase, Record, Store, check_id, real_root, replace};
 use super::{Context, delete, scope};
 use crate::cgroup::devices;
@@ -120,7 +120,8 @@ fn build(
     let Adapted { mut spec, copy_up } =
         adapt(spec, &bundle, record.group.as_ref().map(Group::path), euid, egid)?;
     let mut report = hooks::Report::new()?;
-    spec.set_hooks(hooks::stand_ins(record.hooks.as_ref(), &bundle, &record.rootfs, copy_up, &report)?);
+    let errands = errands(&spec, &record.rootfs, copy_up);
+    spec.set_hooks(hooks::stand_ins(record.hooks.as_ref(), &bundle, &record.rootfs, &errands, &report)?);
     if let Some(process) = spec.process() {
         record.process = process.clone();
     }
@@ -157,6 +158,25 @@ fn build(
             .map_err(OciError::system(format!("writing {}", path.display())))?;
     }
     Ok(created.pid)
+}
+
+/// What callers expect of a runtime besides the specification: a usable loopback in a new network, a working directory
+/// that is there.
+fn errands(spec: &Spec, rootfs: &Path, copy_up: Vec<PathBuf>) -> Errands {
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().clone()).unwrap_or_default();
+    let new = |kind| {
+        namespaces.iter().any(|each| {
+            each.typ() == kind && each.path().as_ref().is_none_or(|path| path.as_os_str().is_empty())
+        })
+    };
+    let cwd = spec.process().as_ref().map(|process| process.cwd().clone());
+    let missing = |cwd: &PathBuf| !rootfs.join(cwd.strip_prefix("/").unwrap_or(cwd)).is_dir();
+    Errands {
+        copy_up,
+        // In the mount namespace of somebody else nothing is ours to make.
+        cwd: cwd.filter(missing).filter(|_| new(LinuxNamespaceType::Mount)),
+        loopback: new(LinuxNamespaceType::Network),
+    }
 }
 
 /// Makes the cgroup with every limit in force; without one only where nothing is to be limited.

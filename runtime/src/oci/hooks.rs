@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use clap::ValueEnum;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, OpenHow, ResolveFlag, fcntl, openat2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MemFdCreateFlag, memfd_create};
+use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::Pid;
 use oci_spec::runtime::{Hook, HookBuilder, Hooks};
 use serde::{Deserialize, Serialize};
@@ -66,8 +67,20 @@ impl Kind {
 pub(crate) struct Plan {
     hooks: Vec<Hook>,
     /// Directories of the root file system whose content is to be copied into the tmpfs mounted over them.
+    copy_up: Vec<PathBuf>,
+    /// The working directory, which is made where it is missing.
+    cwd: Option<PathBuf>,
+    /// A new network namespace, whose loopback is to be usable.
+    loopback: bool,
+    rootfs: PathBuf,
+}
+
+/// What has to be done in the container's namespaces besides running hooks.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Errands {
     pub(crate) copy_up: Vec<PathBuf>,
-    pub(crate) rootfs: PathBuf,
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) loopback: bool,
 }
 
 /// Refuses hooks that the specification does not admit.
@@ -95,19 +108,20 @@ pub(crate) fn stand_ins(
     hooks: Option<&Hooks>,
     bundle: &Path,
     rootfs: &Path,
-    copy_up: Vec<PathBuf>,
+    errands: &Errands,
     report: &Report,
 ) -> Result<Option<Hooks>, OciError> {
     let mut result = Hooks::default();
     let mut any = false;
     for kind in [Kind::CreateRuntime, Kind::CreateContainer] {
         let list = hooks.map(|hooks| kind.of(hooks)).unwrap_or_default();
-        let copy_up = if kind == Kind::CreateContainer { copy_up.clone() } else { Vec::new() };
-        if list.is_empty() && copy_up.is_empty() {
+        let Errands { copy_up, cwd, loopback } =
+            if kind == Kind::CreateContainer { errands.clone() } else { Errands::default() };
+        if list.is_empty() && copy_up.is_empty() && cwd.is_none() && !loopback {
             continue;
         }
         any = true;
-        let plan = Plan { hooks: list, copy_up, rootfs: rootfs.to_owned() };
+        let plan = Plan { hooks: list, copy_up, cwd, loopback, rootfs: rootfs.to_owned() };
         let plan = serde_json::to_string(&plan).map_err(|error| OciError::invalid(error.to_string()))?;
         let name = kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let (bundle, report) = (bundle.display().to_string(), report.0.as_raw_fd().to_string());
@@ -190,6 +204,13 @@ fn work(kind: Kind, bundle: &Path, plan: &str) -> Result<(), OciError> {
         // The init process is our parent; /proc shows it as the runtime's namespace does.
         state["pid"] = json!(parent());
     }
+    if plan.loopback {
+        sys::loopback_up().map_err(OciError::system("bringing the loopback device up"))?;
+    }
+    if let Some(cwd) = &plan.cwd {
+        make_directory(&plan.rootfs, cwd)
+            .map_err(|reason| OciError::invalid(format!("process.cwd {}: {reason}", cwd.display())))?;
+    }
     for directory in &plan.copy_up {
         copy_up(&plan.rootfs, directory)
             .map_err(|reason| OciError::invalid(format!("copying {} up: {reason}", directory.display())))?;
@@ -208,20 +229,14 @@ fn parent() -> i32 {
 /// have the tmpfs over it. Both paths are resolved as the container will see them.
 fn copy_up(rootfs: &Path, directory: &Path) -> Result<(), String> {
     let bare = sys::clone_mount(rootfs).map_err(|error| error.to_string())?;
-    let open = |root: &OwnedFd| {
-        let how = OpenHow::new()
-            .flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        openat2(root.as_raw_fd(), directory, how).map(sys::received)
-    };
-    let source = match open(&bare) {
+    let source = match open_below(&bare, directory) {
         Ok(source) => source,
         // Nothing was hidden.
         Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => return Ok(()),
         Err(errno) => return Err(errno.to_string()),
     };
     let root = std::fs::File::open(rootfs).map_err(|error| error.to_string())?;
-    let target = open(&root.into()).map_err(|errno| errno.to_string())?;
+    let target = open_below(&root.into(), directory).map_err(|errno| errno.to_string())?;
     // Without close-on-exec: cp reaches both by their numbers.
     let path = |descriptor: &OwnedFd| format!("/proc/self/fd/{}/.", descriptor.as_raw_fd());
     let output = Command::new("cp")
@@ -232,6 +247,36 @@ fn copy_up(rootfs: &Path, directory: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// Opens a directory as a process finds it for which `root` is the root.
+fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, nix::Error> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    openat2(root.as_raw_fd(), path, how).map(sys::received)
+}
+
+/// Makes what is missing of a directory below the root.
+fn make_directory(rootfs: &Path, path: &Path) -> Result<(), String> {
+    let root = OwnedFd::from(File::open(rootfs).map_err(|error| error.to_string())?);
+    let mut parent = root.try_clone().map_err(|error| error.to_string())?;
+    let mut so_far = PathBuf::from("/");
+    for part in path.components().filter(|part| matches!(part, Component::Normal(_))) {
+        so_far.push(part);
+        parent = match open_below(&root, &so_far) {
+            Ok(directory) => directory,
+            Err(nix::errno::Errno::ENOENT) => mkdirat(
+                Some(parent.as_raw_fd()),
+                Path::new(part.as_os_str()),
+                Mode::from_bits_truncate(0o755),
+            )
+            .and_then(|()| open_below(&root, &so_far))
+            .map_err(|errno| errno.to_string())?,
+            Err(errno) => return Err(errno.to_string()),
+        };
+    }
+    Ok(())
 }
 
 /// Runs hooks in order; stops at the first that fails.

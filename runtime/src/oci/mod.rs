@@ -32,7 +32,7 @@ pub(crate) use log::{Lines, open as open_log};
 pub(crate) use run::Run;
 
 /// The version of the OCI runtime specification that this follows.
-pub(crate) const OCI_VERSION: &str = "1.2.0";
+pub(crate) const OCI_VERSION: &str = "1.2.1";
 /// Every failure of an OCI command but `exec`.
 const FAILED: i32 = 1;
 /// A failure of `exec`: 1 is a code that programs use.

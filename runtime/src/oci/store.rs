@@ -147,10 +147,7 @@ impl Record {
             Phase::Creating | Phase::Created => true,
             Phase::Started => false,
             // Only the process itself knows whether the word to start reached it.
-            Phase::Starting => {
-                let name = fs::read_to_string(format!("/proc/{}/comm", init.pid())).unwrap_or_default();
-                name.trim_end() == WAITING
-            }
+            Phase::Starting => waits(init.pid()),
         };
         match (waiting, self.group.as_ref().is_some_and(Group::frozen)) {
             (true, false) => Status::Created,
@@ -158,6 +155,11 @@ impl Record {
             (false, false) => Status::Running,
         }
     }
+}
+
+/// Whether a first process has not executed its program yet.
+pub(crate) fn waits(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == WAITING)
 }
 
 fn me() -> Result<String, OciError> {

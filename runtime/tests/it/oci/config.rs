@@ -317,3 +317,38 @@ fn the_container_is_in_the_cgroup_that_was_asked_for() {
     world.configure(|config| config["linux"]["cgroupsPath"] = json!("/a/../../b"));
     assert!(world.refused(&["create", "--bundle", bundle.to_str().unwrap(), "refused"]).contains(".."));
 }
+
+#[test]
+fn the_loopback_of_a_new_network_is_usable() {
+    let Some(world) = world() else { return };
+    let seen = world.seen(
+        "import json, socket\n\
+         server = socket.create_server(('127.0.0.1', 0))\n\
+         client = socket.create_connection(server.getsockname())\n\
+         client.sendall(b'hello')\n\
+         print(json.dumps([server.accept()[0].recv(5).decode(), [name for _, name in socket.if_nameindex()]]))",
+        |_| {},
+    );
+    assert_eq!(seen, json!(["hello", ["lo"]]));
+}
+
+#[test]
+fn a_working_directory_that_is_missing_is_made() {
+    let Some(world) = world() else { return };
+    let rootfs = world.own_rootfs();
+    let outside = world.path("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink(&outside, rootfs.join("link")).unwrap();
+    world.python("import os; print(os.getcwd())", |config| {
+        config["root"] = json!({"path": rootfs});
+        config["process"]["cwd"] = json!("/deep/er/still");
+    });
+    let (code, out, err) = world.run();
+    assert_eq!((code, out.as_str()), (0, "/deep/er/still"), "{err}");
+    world.python("import os; print(os.getcwd())", |config| {
+        config["root"] = json!({"path": rootfs});
+        config["process"]["cwd"] = json!("/link/inside");
+    });
+    world.run();
+    assert!(!outside.join("inside").exists(), "a link of the image leads to nothing of the host");
+}
