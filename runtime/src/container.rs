@@ -12,11 +12,12 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use oci_spec::runtime::Spec;
+use oci_spec::runtime::{Capabilities, Capability, Spec};
 use rlox_host::read_bounded;
 
 use crate::cgroup::{ContainerCgroup, Wanted};
 use crate::error::{RuntimeError, chain};
+use crate::oci::CAPABILITIES;
 use crate::sys;
 
 /// Standard streams of the program; an absent one is inherited.
@@ -128,14 +129,21 @@ impl Created {
         if spec.linux().as_ref().is_some_and(|linux| linux.seccomp().is_some()) {
             expect("Seccomp:", "2")?;
         }
-        let no_capabilities = process.capabilities().as_ref().is_some_and(|sets| {
-            [sets.bounding(), sets.effective(), sets.permitted(), sets.inheritable(), sets.ambient()]
-                .into_iter()
-                .all(|set| set.as_ref().is_none_or(|set| set.is_empty()))
-        });
-        if no_capabilities {
-            for name in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
-                expect(name, "0000000000000000")?;
+        if let Some(sets) = process.capabilities() {
+            for (name, wanted) in [
+                ("CapInh:", sets.inheritable()),
+                ("CapPrm:", sets.permitted()),
+                ("CapEff:", sets.effective()),
+                ("CapBnd:", sets.bounding()),
+                ("CapAmb:", sets.ambient()),
+            ] {
+                let found = field(name);
+                let mask =
+                    u64::from_str_radix(&found, 16).map_err(|error| format!("{name} {found:?}: {error}"))?;
+                let more = mask & !capability_mask(wanted.as_ref());
+                if more != 0 {
+                    return Err(format!("{name} is {found}, which has {more:016x} more than was asked for"));
+                }
             }
         }
         Ok(())
@@ -197,6 +205,15 @@ impl Created {
     }
 }
 
+/// The kernel's bits for a set of capabilities.
+fn capability_mask(set: Option<&Capabilities>) -> u64 {
+    let bit = |capability: &Capability| {
+        let name = serde_json::to_value(capability).ok()?;
+        CAPABILITIES.iter().position(|known| Some(*known) == name.as_str())
+    };
+    set.into_iter().flatten().filter_map(bit).fold(0, |mask, bit| mask | 1 << bit)
+}
+
 /// Tells the init of a created OCI container to go on; says what prevented it.
 pub(crate) fn release(state: &Path, id: &str) -> Result<(), String> {
     let mut container = Container::load(state.join(id)).map_err(|error| chain(&error))?;
@@ -213,4 +230,18 @@ pub(crate) fn reap_all() {
         }
     }
     tracing::error!("a child of a failed container creation is still alive after a second");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_have_the_kernels_numbers() {
+        let set: Capabilities =
+            serde_json::from_str(r#"["CAP_CHOWN", "CAP_NET_BIND_SERVICE", "CAP_CHECKPOINT_RESTORE"]"#)
+                .unwrap();
+        assert_eq!(capability_mask(Some(&set)), 1 | 1 << 10 | 1 << 40);
+        assert_eq!(capability_mask(None), 0);
+    }
 }

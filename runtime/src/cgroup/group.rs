@@ -213,6 +213,11 @@ impl Group {
             read_bounded(Path::new(&format!("/proc/{pid}/cgroup"))).map_err(|error| error.to_string())?;
         let path = self.path.to_string_lossy();
         if self.v2 {
+            let below = format!("0::{path}/");
+            // Below is within: what limits a group limits its children.
+            if membership.lines().any(|line| line.starts_with(&below)) {
+                return Ok(());
+            }
             return super::check_membership(&membership, "", &path);
         }
         let mut controllers: BTreeSet<&str> =
@@ -221,10 +226,19 @@ impl Group {
         controllers.into_iter().try_for_each(|each| super::check_membership(&membership, each, &path))
     }
 
-    /// Moves a process in.
-    pub(crate) fn join(&self, pid: Pid) -> io::Result<()> {
+    /// Moves a process in, beside `first`, the container's own first process.
+    pub(crate) fn join(&self, pid: Pid, first: Pid) -> io::Result<()> {
         for directory in self.directories() {
-            write_file(&directory.join("cgroup.procs"), &pid.to_string())?;
+            match write_file(&directory.join("cgroup.procs"), &pid.to_string()) {
+                // The container has made groups of its own; processes are in those alone then.
+                Err(error) if self.v2 && error.kind() == io::ErrorKind::ResourceBusy => {
+                    let membership = read_bounded(Path::new(&format!("/proc/{first}/cgroup")))?;
+                    let path =
+                        membership.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+                    write_file(&Path::new(CGROUP_ROOT).join(path).join("cgroup.procs"), &pid.to_string())?;
+                }
+                other => other?,
+            }
         }
         Ok(())
     }

@@ -136,7 +136,7 @@ impl Tenant<'_> {
             report.write_all(&0i32.to_ne_bytes()).and_then(|()| report.write_all(text.as_bytes())).ok();
         };
         if let Some(group) = self.group
-            && let Err(error) = group.join(Pid::this())
+            && let Err(error) = group.join(Pid::this(), self.init)
         {
             fail(format!("joining the cgroup: {error}"));
             return Err(());

@@ -65,7 +65,8 @@ const MOUNT_OPTIONS: [&str; 55] = [
     "silent",
 ];
 
-const CAPABILITIES: [&str; 41] = [
+/// In the order of the kernel's numbers.
+pub(crate) const CAPABILITIES: [&str; 41] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
     "CAP_DAC_READ_SEARCH",

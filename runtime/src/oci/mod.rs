@@ -28,6 +28,7 @@ mod wait;
 
 use args::{Globals, LogFormat, OciCommand};
 use error::OciError;
+pub(crate) use features::CAPABILITIES;
 pub(crate) use log::{Lines, open as open_log};
 pub(crate) use run::Run;
 

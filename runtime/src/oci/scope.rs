@@ -71,6 +71,9 @@ impl Scope {
         if !libcgroups::systemd::booted() {
             return Err("--systemd-cgroup: this host was not booted with systemd".into());
         }
+        if !Path::new(CGROUP_ROOT).join("cgroup.controllers").exists() {
+            return Err("--systemd-cgroup: needs cgroup v2; leave it out on this host".into());
+        }
         Manager::new(CGROUP_ROOT.into(), PathBuf::from(&self.path), self.id.clone(), real_root(), PATIENCE)
             .map_err(|error| format!("--systemd-cgroup: {error}"))
     }

@@ -196,3 +196,34 @@ fn detached_processes_end_with_the_container() {
         status.is_empty() || status.contains("State:\tZ")
     });
 }
+
+#[test]
+fn a_container_that_made_groups_of_its_own_can_be_entered() {
+    let Some(world) = world() else { return };
+    if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        // Only there a group with limited children may hold no process.
+        return;
+    }
+    world.python(
+        "import os, time\n\
+         root = '/sys/fs/cgroup'\n\
+         os.mkdir(root + '/leaf')\n\
+         open(root + '/leaf/cgroup.procs', 'w').write('0')\n\
+         open(root + '/cgroup.subtree_control', 'w').write('+pids')\n\
+         while True: time.sleep(60)",
+        |config| {
+            config["mounts"].as_array_mut().unwrap().push(json!({
+                "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": ["nosuid", "rw"]
+            }));
+            config["root"] = json!({"path": world.own_rootfs()});
+        },
+    );
+    let container = world.running();
+    let pid = container.state()["pid"].as_i64().unwrap();
+    wait_until("the container's own group", SOON, || {
+        fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap().trim().ends_with("/leaf")
+    });
+    wait_until("a controller in it", SOON, || container.shell("cat /sys/fs/cgroup/leaf/pids.current").0 == 0);
+    let (code, text) = container.shell("cat /proc/self/cgroup");
+    assert_eq!((code, text.as_str()), (0, "0::/leaf"));
+}
