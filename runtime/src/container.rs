@@ -28,6 +28,8 @@ pub(crate) struct Streams {
     pub(crate) stderr: Option<OwnedFd>,
 }
 
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
+
 /// How an OCI container is made.
 pub(crate) struct Making<'a> {
     pub(crate) console_socket: Option<&'a Path>,
@@ -89,13 +91,16 @@ impl Created {
             .with_preserved_fds(making.preserved)
             .with_console_socket(making.console_socket)
             .with_executor(making.program);
-        let container = builder
-            .as_init(bundle)
-            .with_systemd(false)
-            .with_detach(true)
-            .with_no_pivot(making.no_pivot)
-            .build()
-            .map_err(|error| failed(&error))?;
+        let builder =
+            builder.as_init(bundle).with_systemd(false).with_detach(true).with_no_pivot(making.no_pivot);
+        let score = std::fs::read_to_string(OOM_SCORE).unwrap_or_default();
+        let built = builder.build().map_err(|error| failed(&error));
+        // libcontainer leaves us with the container's score, and so that /proc of this process is closed to its user.
+        nix::sys::prctl::set_dumpable(true).map_err(|errno| RuntimeError::system("prctl")(errno.into()))?;
+        if let Err(error) = std::fs::write(OOM_SCORE, score.trim()) {
+            tracing::debug!(%error, "the runtime keeps the container's OOM score");
+        }
+        let container = built?;
         Self::of(container, id)
     }
 

@@ -142,8 +142,6 @@ fn build(
         program: Program { hooks, state: hooks::state(record, "created", 0) },
     };
     let created = Created::make(&args.id, &entry.directory, &inner(&entry.directory), making);
-    // libcontainer leaves us so, and /proc of such a process is closed to its own user.
-    nix::sys::prctl::set_dumpable(true).map_err(OciError::errno("prctl"))?;
     let created = match (created, report.reason()) {
         (Ok(created), _) => created,
         (Err(_), Some(reason)) => return Err(OciError::Invalid { reason }),

@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::oci::support::{cgroups_named, shared_rootfs, texts};
-use crate::support::host::{need, rootless, wait_until};
-use crate::support::{RUNTIME, ready};
+use crate::support::host::{need, wait_until};
+use crate::support::{RUNTIME, ready, rootless};
 
 const SOON: Duration = Duration::from_secs(30);
 

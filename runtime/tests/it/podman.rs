@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::oci::support::{shared_rootfs, texts};
-use crate::support::host::{need, rootless, wait_until};
-use crate::support::{RUNTIME, ready};
+use crate::support::host::{need, wait_until};
+use crate::support::{RUNTIME, ready, rootless};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -217,6 +217,9 @@ fn copy_tree(root: &Path, tree: &Path) {
 
 /// Boots, waits for the end; returns what the job printed.
 fn boot(kernel: &Path, archive: &Path, directory: &Path) -> String {
+    // One at a time: two would starve each other and every test beside them.
+    let lock = File::create(cache().join("boot.lock")).unwrap();
+    let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, errno)| errno).unwrap();
     let (console, output) = (directory.join("console"), directory.join("output"));
     let serial = |path: &Path| format!("file:{}", path.display());
     let mut machine = Command::new("qemu-system-x86_64")
@@ -230,7 +233,7 @@ fn boot(kernel: &Path, archive: &Path, directory: &Path) -> String {
             "-smp",
             "2",
         ])
-        .args(["-m", "4G", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .args(["-m", "3G", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-device", "virtio-rng-pci", "-serial", &serial(&console), "-serial", &serial(&output)])
         .args(["-append", "console=ttyS0 quiet mitigations=off tsc=unstable clocksource=acpi_pm panic=-1"])
         .arg("-kernel")
@@ -291,7 +294,7 @@ fn passes(kernel: &Path, kind: Kind, filters: &str) {
     assert!(text.contains("@@exit 0"), "{text}");
     assert!(!text.contains("SKIPPED "), "{text}");
     let passed = summary.split_whitespace().nth(3).and_then(|count| count.parse::<u32>().ok());
-    assert!(passed.is_some_and(|count| count > 0), "{summary}");
+    assert!(passed.is_some_and(|count| count > 5), "{summary}");
 }
 
 #[test]
@@ -337,8 +340,10 @@ fn rootless_in_scopes_of_systemd() {
     ) {
         return;
     }
-    // Not the test that names a cgroup by its path, which systemd does not take.
-    passes(&kernel, Kind::Systemd, "oci::limits oci::crash oci::lifecycle::created oci::exec::it_joins");
+    // What is different there: who makes, limits and removes the cgroup.
+    let chosen = "limits_are_in_force every_flag events_tell kill_all_reaches creates_killed a_run_that_is_killed \
+                  created_running_stopped it_joins_every";
+    passes(&kernel, Kind::Systemd, chosen);
 }
 
 #[test]
@@ -347,5 +352,7 @@ fn root_on_cgroup_v2() {
         return;
     }
     let Some(kernel) = machine() else { return };
-    passes(&kernel, Kind::Root, "oci::config oci::limits");
+    // What is different there: ids, devices, and the cgroup at the root of all.
+    let chosen = "oci::config limits_are_in_force every_flag a_limit_that_the_host the_containers_filter";
+    passes(&kernel, Kind::Root, chosen);
 }

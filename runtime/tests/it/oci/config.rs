@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::support::{cgroups, has_range, world};
-use crate::support::host::rootless;
+use crate::support::rootless;
 
 fn status_of(field: &str) -> String {
     format!("next(l.split(':')[1].strip() for l in open('/proc/self/status') if l.startswith('{field}:'))")

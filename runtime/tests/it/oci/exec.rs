@@ -6,7 +6,8 @@ use std::path::Path;
 use serde_json::json;
 
 use super::support::{SOON, has_range, texts, world};
-use crate::support::host::{rootless, wait_until};
+use crate::support::host::wait_until;
+use crate::support::rootless;
 
 const YIELD: &str =
     "import ctypes; libc = ctypes.CDLL(None, use_errno=True); libc.sched_yield(); print(ctypes.get_errno())";

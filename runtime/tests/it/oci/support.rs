@@ -11,8 +11,8 @@ use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::host::{rootless, wait_until};
-use crate::support::{RUNTIME, bundle, ready};
+use crate::support::host::wait_until;
+use crate::support::{RUNTIME, bundle, ready, rootless};
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 

@@ -132,11 +132,6 @@ pub(crate) fn processes(token: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Whether this is an ordinary user, with one user namespace and a delegated cgroup to offer.
-pub(crate) fn rootless() -> bool {
-    !nix::unistd::geteuid().is_root()
-}
-
 fn named(name: &std::ffi::OsStr, token: &str) -> bool {
     name.to_string_lossy().starts_with(token)
 }

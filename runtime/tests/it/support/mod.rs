@@ -51,6 +51,11 @@ pub(crate) fn json(code: &str) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
+/// Whether this is an ordinary user, with one user namespace and a delegated cgroup to offer.
+pub(crate) fn rootless() -> bool {
+    !nix::unistd::geteuid().is_root()
+}
+
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
