@@ -289,7 +289,9 @@ impl Store {
     fn sweep(&self) {
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if name.to_string_lossy().starts_with(TRASH)
+            let name = name.to_string_lossy();
+            let remover = name.strip_prefix(TRASH).and_then(|rest| rest.rsplit_once('-')).map(|(_, pid)| pid);
+            if remover.is_some_and(|pid| !Path::new("/proc").join(pid).exists())
                 && let Err(error) = fs::remove_dir_all(entry.path())
             {
                 tracing::debug!(%error, path = %entry.path().display(), "cannot remove an old state directory");
@@ -326,7 +328,11 @@ impl Entry {
         let parent = self.directory.parent().unwrap_or(Path::new("/"));
         let trash = parent.join(format!("{TRASH}{}-{}", self.id, std::process::id()));
         fs::rename(&self.directory, &trash)
-            .and_then(|()| fs::remove_dir_all(&trash))
+            .and_then(|()| match fs::remove_dir_all(&trash) {
+                // Swept by another command in the meantime.
+                Err(_) if !trash.exists() => Ok(()),
+                other => other,
+            })
             .map_err(OciError::system(format!("removing {}", self.directory.display())))
     }
 }

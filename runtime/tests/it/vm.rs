@@ -75,8 +75,11 @@ fn kernel() -> Result<PathBuf, String> {
     }
     let script = format!(
         "set -e; cd {}; rm -rf package; mkdir package; cd package\n\
-         name=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image/ {{print $2; exit}}')\n\
-         [ -n \"$name\" ] || {{ echo 'apt knows no linux-image-cloud-amd64' >&2; exit 1; }}\n\
+         for meta in linux-image-cloud-amd64 linux-image-virtual; do\n\
+         \x20   name=$(apt-cache depends $meta 2>/dev/null | awk '/Depends: linux-image/ {{print $2; exit}}')\n\
+         \x20   [ -z \"$name\" ] || break\n\
+         done\n\
+         [ -n \"$name\" ] || {{ echo 'apt knows no linux-image-cloud-amd64 and no linux-image-virtual' >&2; exit 1; }}\n\
          apt-get download -q \"$name\" >&2\n\
          dpkg-deb --fsys-tarfile ./*.deb | tar -x --wildcards './boot/vmlinuz-*'\n\
          python3 {} ./boot/vmlinuz-* ../vmlinux.new\n\

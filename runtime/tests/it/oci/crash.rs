@@ -84,7 +84,7 @@ fn a_run_that_is_killed_leaves_a_container_that_can_be_deleted() {
 #[test]
 fn what_a_killed_delete_left_is_swept_by_the_next_create() {
     let Some(world) = world() else { return };
-    let left = world.path("state").join(".gone-x-1");
+    let left = world.path("state").join(".gone-x-4000000");
     fs::create_dir_all(left.join("init")).unwrap();
     let _container = world.created();
     assert!(!left.exists());
