@@ -53,7 +53,7 @@ impl Podman {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         command
-            .args(["-k", "5", "240", "podman", "--runtime", RUNTIME, "--cgroup-manager", "cgroupfs"])
+            .args(["-k", "5", "600", "podman", "--runtime", RUNTIME, "--cgroup-manager", "cgroupfs"])
             .args(["--storage-driver", "vfs", "--root"])
             .arg(self.path("storage"))
             .arg("--runroot")

@@ -17,7 +17,7 @@ use crate::support::host::{checkout, need};
 use crate::support::{RUNTIME, bundle, ready};
 
 /// How long the machine may take; emulated, it is some ten times slower than this one.
-const LIFETIME: Duration = Duration::from_secs(900);
+const LIFETIME: Duration = Duration::from_secs(1800);
 const BUSYBOX: &str = "/bin/busybox";
 /// Programs of this host that the machine has besides busybox.
 const PROGRAMS: [&str; 2] = ["/usr/bin/setpriv", "/bin/busybox"];
@@ -280,7 +280,7 @@ fn passes(kernel: &Path, kind: Kind, filters: &str) {
     let filters = chosen.as_deref().unwrap_or(filters);
     let job = format!(
         "cd {}\n\
-         export RLOX_TESTS_PREPARED=1 RLOX_FORBID_SKIPS=1 RUST_BACKTRACE=0 {}\n\
+         export RLOX_TESTS_PREPARED=1 RLOX_TESTS_PATIENCE=10 RLOX_FORBID_SKIPS=1 RUST_BACKTRACE=0 {}\n\
          exec {} --test-threads=2 {filters}\n",
         manifest().display(),
         if kind == Kind::Systemd { "RLOX_TESTS_SYSTEMD=1" } else { "" },

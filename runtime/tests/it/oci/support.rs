@@ -42,18 +42,35 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// An ordinary user's ids: their own as 0 and, with newuidmap, their subordinate range after it.
-fn mappings(own: u32) -> Value {
-    let mut list = vec![json!({"containerID": 0, "hostID": own, "size": 1})];
-    if has_range() {
-        list.push(json!({"containerID": 1, "hostID": 100_000, "size": 65_535}));
+fn mappings(own: u32, list: &str) -> Value {
+    let mut mappings = vec![json!({"containerID": 0, "hostID": own, "size": 1})];
+    if let Some((first, count)) = range(list) {
+        mappings.push(json!({"containerID": 1, "hostID": first, "size": count}));
     }
-    Value::Array(list)
+    Value::Array(mappings)
+}
+
+/// This user's subordinate range in /etc/subuid or /etc/subgid, where it can be used.
+fn range(list: &str) -> Option<(u64, u64)> {
+    if !Path::new("/usr/bin/newuidmap").exists() {
+        return None;
+    }
+    let uid = nix::unistd::getuid();
+    let name = nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name).unwrap_or_default();
+    let text = fs::read_to_string(list).ok()?;
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let owner = fields.next()?;
+        if owner != name && owner != uid.to_string() {
+            return None;
+        }
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    })
 }
 
 /// Whether containers of this caller can have more than one id.
 pub(crate) fn has_range() -> bool {
-    !rootless()
-        || (Path::new("/usr/bin/newuidmap").exists() && std::env::var_os("RLOX_TESTS_ONE_ID").is_none())
+    !rootless() || range("/etc/subuid").is_some()
 }
 
 /// Cgroups of a container, wherever they are.
@@ -147,8 +164,8 @@ impl World {
         if rootless() {
             let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
             namespaces.push(json!({"type": "user"}));
-            config["linux"]["uidMappings"] = mappings(nix::unistd::getuid().as_raw());
-            config["linux"]["gidMappings"] = mappings(nix::unistd::getgid().as_raw());
+            config["linux"]["uidMappings"] = mappings(nix::unistd::getuid().as_raw(), "/etc/subuid");
+            config["linux"]["gidMappings"] = mappings(nix::unistd::getgid().as_raw(), "/etc/subgid");
         }
         change(&mut config);
         fs::write(self.bundle().join("config.json"), config.to_string()).unwrap();

@@ -34,9 +34,15 @@ pub(crate) fn need(present: bool, capability: &str) -> bool {
     false
 }
 
+/// By how much this host is slower than the tests expect: the emulated one is, the more so on a busy machine.
+pub(crate) fn patience() -> u32 {
+    std::env::var("RLOX_TESTS_PATIENCE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// Polls a condition; fails the test where it does not come true in time.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let limit = limit * patience();
     let end = Instant::now() + limit;
     while !condition() {
         assert!(Instant::now() < end, "waited {limit:?} in vain for {what}");
