@@ -85,6 +85,10 @@ pub(crate) fn adapt(mut spec: Spec, adaptation: &Adaptation<'_>) -> Result<Spec,
     adapt_ids(&mut linux, &mut process, adaptation.ids)?;
     adapt_program(&mut process, adaptation);
     linux.set_cgroups_path(Some(adaptation.home.container_path(adaptation.id)));
+    if linux.rootfs_propagation().is_none() {
+        // What is mounted on the host later is none of the program's business; the default would let it in.
+        linux.set_rootfs_propagation(Some("private".into()));
+    }
     if let Some(limits) = adaptation.limits {
         linux.set_resources(Some(resources(&linux, limits)?));
         process.set_rlimits(Some(rlimits(&process, limits)?));
