@@ -1,14 +1,17 @@
 //! Command line of `rlox-runtime`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rlox_host::CgroupHome;
+use tracing_subscriber::EnvFilter;
 
-use crate::cdi::{CdiError, DeviceArgs, SpecArgs};
+use crate::cdi::{CdiError, DeviceArgs};
 use crate::doctor::DoctorArgs;
 use crate::error::RuntimeError;
-use crate::launcher;
+use crate::launcher::{self, check_id};
+use crate::oci;
+use crate::oci::args::{Globals, How, OciCommand};
 use crate::prepare::prepare;
 use crate::run::Run;
 
@@ -29,6 +32,8 @@ pub struct Cli {
     /// What to write to standard error: error, warn, info, debug or trace.
     #[arg(long, global = true, default_value = "warn", env = "RLOX_LOG")]
     pub log_level: String,
+    #[command(flatten)]
+    globals: Globals,
     #[command(subcommand)]
     command: Commands,
 }
@@ -39,8 +44,6 @@ enum Commands {
     Run(RunArgs),
     /// Say which isolation layers this host gives, with the remedy for each that is missing.
     Doctor(DoctorArgs),
-    /// Print a config.json, with the edits of devices.
-    Spec(SpecArgs),
     /// Work on bundles.
     Bundle {
         #[command(subcommand)]
@@ -49,6 +52,8 @@ enum Commands {
     /// Serve requests of a controller on descriptor 0 (started by the controller).
     #[command(hide = true)]
     Launcher(LauncherArgs),
+    #[command(flatten)]
+    Oci(OciCommand),
 }
 
 #[derive(Debug, Args)]
@@ -67,6 +72,17 @@ struct RunArgs {
     allow_missing: Vec<Layer>,
     #[command(flatten)]
     devices: DeviceArgs,
+    /// OCI form: return once the program runs.
+    #[arg(short, long)]
+    detach: bool,
+    /// OCI form: do not delete the container after its end.
+    #[arg(long)]
+    keep: bool,
+    /// Accepted for callers of other runtimes.
+    #[arg(long, hide = true)]
+    no_subreaper: bool,
+    #[command(flatten)]
+    how: How,
     /// Program and arguments, in place of the bundle's own.
     #[arg(last = true)]
     args: Vec<String>,
@@ -115,15 +131,47 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Cli {
+    /// Whether a command line that could not be parsed was meant for an OCI command, whose callers expect its codes.
+    pub fn names_oci_command(args: impl Iterator<Item = String>) -> bool {
+        let known = OciCommand::augment_subcommands(clap::Command::new("oci"));
+        let mut args = args.skip(1);
+        args.any(|arg| known.find_subcommand(&arg).is_some())
+    }
+
+    /// Starts logging: to the file that was named, else to standard error.
+    pub fn start_logging(&self) {
+        let level = if self.globals.debug { "debug" } else { &self.log_level };
+        // libcontainer warns of every cgroup v1 hierarchy that a host lacks and logs each error that it also returns.
+        let filter = format!("{level},libcontainer=off,libcgroups=off");
+        let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("warn"));
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+        let Some(path) = &self.globals.log else {
+            builder.with_writer(std::io::stderr).without_time().init();
+            return;
+        };
+        match oci::open_log(path) {
+            Ok(file) => {
+                let lines = oci::Lines(self.globals.log_format);
+                builder.event_format(lines).with_writer(std::sync::Mutex::new(file)).init();
+            }
+            Err(error) => {
+                builder.with_writer(std::io::stderr).without_time().init();
+                tracing::error!(%error, path = %path.display(), "cannot open the log");
+            }
+        }
+    }
+
     /// Does what was asked for; returns the exit code.
     pub fn execute(self) -> Result<i32, RuntimeError> {
         match self.command {
-            Commands::Run(args) => args.into_run()?.execute(),
-            Commands::Doctor(args) => args.execute(),
-            Commands::Spec(args) => {
-                println!("{}", args.text()?);
-                Ok(0)
+            Commands::Run(args) => {
+                if let Some(run) = args.oci() {
+                    return Ok(oci::Context { globals: self.globals }.run(run));
+                }
+                args.into_run()?.execute()
             }
+            Commands::Oci(command) => Ok(oci::Context { globals: self.globals }.execute(&command)),
+            Commands::Doctor(args) => args.execute(),
             Commands::Bundle { command: BundleCommands::Prepare { bundles, python } } => {
                 for bundle in bundles {
                     let built = prepare(&bundle, python.as_deref())?;
@@ -142,6 +190,30 @@ impl Cli {
 }
 
 impl RunArgs {
+    /// The OCI form, where nothing is asked for that only the sandbox form has: a program of one's own, a deadline.
+    fn oci(&self) -> Option<oci::Run> {
+        let sandbox = !self.args.is_empty()
+            || self.timeout_secs.is_some()
+            || !self.allow_missing.is_empty()
+            || !self.devices.devices.is_empty();
+        let id = self.target.to_str()?;
+        let bundle = match &self.bundle {
+            Some(bundle) => bundle.clone(),
+            None if !self.target.is_dir() && check_id(id).is_ok() && Path::new("config.json").exists() => {
+                ".".into()
+            }
+            None => return None,
+        };
+        let run = oci::Run {
+            id: id.to_owned(),
+            bundle,
+            detach: self.detach,
+            keep: self.keep,
+            how: self.how.clone(),
+        };
+        (!sandbox).then_some(run)
+    }
+
     fn into_run(self) -> Result<Run, RuntimeError> {
         let (bundle, id) = match self.bundle {
             Some(bundle) => {
@@ -193,7 +265,7 @@ mod tests {
     fn both_forms_of_run_name_the_bundle() {
         let parse = |args: &[&str]| match Cli::try_parse_from(args).unwrap().command {
             Commands::Run(args) => args.into_run().unwrap(),
-            Commands::Spec(_) | Commands::Doctor(_) | Commands::Bundle { .. } | Commands::Launcher(_) => {
+            Commands::Doctor(_) | Commands::Bundle { .. } | Commands::Launcher(_) | Commands::Oci(_) => {
                 unreachable!()
             }
         };

@@ -1,5 +1,8 @@
 //! The only user of `libcontainer`: create, check, start, remove.
 
+pub(crate) mod executor;
+pub(crate) mod tenant;
+
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -9,12 +12,13 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use oci_spec::runtime::Spec;
+use oci_spec::runtime::{Capabilities, Capability, Spec};
 use rlox_host::read_bounded;
 
 use crate::cgroup::{ContainerCgroup, Wanted};
 use crate::error::{RuntimeError, chain};
 use crate::filter;
+use crate::oci::CAPABILITIES;
 use crate::sys;
 use crate::workload::Confined;
 
@@ -24,6 +28,16 @@ pub(crate) struct Streams {
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: Option<OwnedFd>,
     pub(crate) stderr: Option<OwnedFd>,
+}
+
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
+
+/// How an OCI container is made.
+pub(crate) struct Making<'a> {
+    pub(crate) console_socket: Option<&'a Path>,
+    pub(crate) preserved: i32,
+    pub(crate) no_pivot: bool,
+    pub(crate) program: executor::Program,
 }
 
 /// A created container: its init waits, everything but `exec` is done.
@@ -62,6 +76,38 @@ impl Created {
         }
         let container =
             builder.as_init(bundle).with_systemd(false).build().map_err(|error| failed(&error))?;
+        Self::of(container, id)
+    }
+
+    /// Builds the container of an OCI bundle that was adapted, with its state below `state`.
+    pub(crate) fn make(
+        id: &str,
+        bundle: &Path,
+        state: &Path,
+        making: Making<'_>,
+    ) -> Result<Self, RuntimeError> {
+        let failed =
+            |error: &dyn std::error::Error| RuntimeError::Create { id: id.to_owned(), reason: chain(error) };
+        let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
+            .with_root_path(state)
+            .map_err(|error| failed(&error))?
+            .with_preserved_fds(making.preserved)
+            .with_console_socket(making.console_socket)
+            .with_executor(making.program);
+        let builder =
+            builder.as_init(bundle).with_systemd(false).with_detach(true).with_no_pivot(making.no_pivot);
+        let score = std::fs::read_to_string(OOM_SCORE).unwrap_or_default();
+        let built = builder.build().map_err(|error| failed(&error));
+        // libcontainer leaves us with the container's score, and so that /proc of this process is closed to its user.
+        nix::sys::prctl::set_dumpable(true).map_err(|errno| RuntimeError::system("prctl")(errno.into()))?;
+        if let Err(error) = std::fs::write(OOM_SCORE, score.trim()) {
+            tracing::debug!(%error, "the runtime keeps the container's OOM score");
+        }
+        let container = built?;
+        Self::of(container, id)
+    }
+
+    fn of(container: Container, id: &str) -> Result<Self, RuntimeError> {
         let pid = container.pid().ok_or_else(|| RuntimeError::Create {
             id: id.to_owned(),
             reason: "libcontainer reported no process".into(),
@@ -73,7 +119,7 @@ impl Created {
     }
 
     /// Reads back from the kernel that the layers asked for are in force in the waiting process.
-    fn verify(&self, spec: &Spec) -> Result<(), String> {
+    pub(crate) fn verify(&self, spec: &Spec) -> Result<(), String> {
         let path = format!("/proc/{}/status", self.pid);
         let status = read_bounded(Path::new(&path)).map_err(|error| error.to_string())?;
         let field = |name: &str| {
@@ -91,14 +137,21 @@ impl Created {
         if spec.linux().as_ref().is_some_and(|linux| linux.seccomp().is_some()) {
             expect("Seccomp:", "2")?;
         }
-        let no_capabilities = process.capabilities().as_ref().is_some_and(|sets| {
-            [sets.bounding(), sets.effective(), sets.permitted(), sets.inheritable(), sets.ambient()]
-                .into_iter()
-                .all(|set| set.as_ref().is_none_or(|set| set.is_empty()))
-        });
-        if no_capabilities {
-            for name in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
-                expect(name, "0000000000000000")?;
+        if let Some(sets) = process.capabilities() {
+            for (name, wanted) in [
+                ("CapInh:", sets.inheritable()),
+                ("CapPrm:", sets.permitted()),
+                ("CapEff:", sets.effective()),
+                ("CapBnd:", sets.bounding()),
+                ("CapAmb:", sets.ambient()),
+            ] {
+                let found = field(name);
+                let mask =
+                    u64::from_str_radix(&found, 16).map_err(|error| format!("{name} {found:?}: {error}"))?;
+                let more = mask & !capability_mask(wanted.as_ref());
+                if more != 0 {
+                    return Err(format!("{name} is {found}, which has {more:016x} more than was asked for"));
+                }
             }
         }
         Ok(())
@@ -160,8 +213,23 @@ impl Created {
     }
 }
 
+/// The kernel's bits for a set of capabilities.
+fn capability_mask(set: Option<&Capabilities>) -> u64 {
+    let bit = |capability: &Capability| {
+        let name = serde_json::to_value(capability).ok()?;
+        CAPABILITIES.iter().position(|known| Some(*known) == name.as_str())
+    };
+    set.into_iter().flatten().filter_map(bit).fold(0, |mask, bit| mask | 1 << bit)
+}
+
+/// Tells the init of a created OCI container to go on; says what prevented it.
+pub(crate) fn release(state: &Path, id: &str) -> Result<(), String> {
+    let mut container = Container::load(state.join(id)).map_err(|error| chain(&error))?;
+    container.start().map_err(|error| chain(&error))
+}
+
 /// Reaps every child that a failed build left: killed children end soon, so wait for a bounded time.
-fn reap_all() {
+pub(crate) fn reap_all() {
     for _ in 0..200 {
         match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
             Ok(WaitStatus::StillAlive) => std::thread::sleep(std::time::Duration::from_millis(5)),
@@ -170,4 +238,18 @@ fn reap_all() {
         }
     }
     tracing::error!("a child of a failed container creation is still alive after a second");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_have_the_kernels_numbers() {
+        let set: Capabilities =
+            serde_json::from_str(r#"["CAP_CHOWN", "CAP_NET_BIND_SERVICE", "CAP_CHECKPOINT_RESTORE"]"#)
+                .unwrap();
+        assert_eq!(capability_mask(Some(&set)), 1 | 1 << 10 | 1 << 40);
+        assert_eq!(capability_mask(None), 0);
+    }
 }

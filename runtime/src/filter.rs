@@ -181,8 +181,8 @@ mod tests {
                 program.len()
             );
         }
-        // Snippet and grader have the same section, which is compiled once.
-        assert_eq!(filters.compiled.len(), 2);
+        filters.compile_into(directory.path(), bundle("snippet")).unwrap();
+        assert_eq!(filters.compiled.len(), 3, "a section is compiled once");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod error;
 mod filter;
 mod interrupt;
 mod landlock;
+mod oci;
 mod overlay;
 mod prepare;
 mod redirect;

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use rlox_runtime::cli::Cli;
-use tracing_subscriber::EnvFilter;
 
 /// `EX_USAGE` of sysexits.
 const USAGE: u8 = 64;
+/// What other OCI runtimes return for a command line that makes no sense.
+const OCI_USAGE: u8 = 1;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -15,13 +16,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are no errors. Text that cannot be shown changes nothing about the code.
             error.print().unwrap_or_default();
-            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+            let usage = if Cli::names_oci_command(std::env::args()) { OCI_USAGE } else { USAGE };
+            return ExitCode::from(if error.use_stderr() { usage } else { 0 });
         }
     };
-    // libcontainer warns of every cgroup v1 hierarchy that a host lacks and logs each error that it also returns.
-    let filter = format!("{},libcontainer=off,libcgroups=off", cli.log_level);
-    let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    cli.start_logging();
     match cli.execute() {
         Ok(code) => ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
         Err(error) => {

@@ -26,9 +26,24 @@ impl Owner {
         Ok(Self { pid, start_ticks })
     }
 
-    /// Whether the process still runs.
+    /// The process that has this id now.
+    pub fn of(pid: u32) -> Option<Self> {
+        Some(Self { pid, start_ticks: start_ticks(pid)? })
+    }
+
+    /// Its id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether the process still exists; one that ended and was not yet waited for does.
     pub fn alive(&self) -> bool {
         start_ticks(self.pid) == Some(self.start_ticks)
+    }
+
+    /// Whether the process has not ended.
+    pub fn running(&self) -> bool {
+        self.alive() && !matches!(state(self.pid), Some('Z' | 'X') | None)
     }
 }
 
@@ -53,6 +68,11 @@ impl FromStr for Owner {
             start_ticks: start.parse().map_err(|_| NotAnOwner)?,
         })
     }
+}
+
+fn state(pid: u32) -> Option<char> {
+    let stat = read_bounded(Path::new(&format!("/proc/{pid}/stat"))).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// Field 22 of `/proc/PID/stat`; the command name before it may hold spaces and parentheses.

@@ -1,6 +1,6 @@
 //! `rlox-runtime spec --device`: what a device would change, to read or to keep.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use oci_spec::runtime::Spec;
@@ -9,9 +9,9 @@ use super::DeviceArgs;
 use crate::error::RuntimeError;
 
 /// Flags of `spec`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct SpecArgs {
-    /// Take this bundle's config.json; otherwise a template for one shell.
+    /// The bundle: where the file is written, or, with --device, whose config.json is taken in place of a template.
     #[arg(short, long, value_name = "DIR")]
     bundle: Option<PathBuf>,
     #[command(flatten)]
@@ -19,6 +19,16 @@ pub(crate) struct SpecArgs {
 }
 
 impl SpecArgs {
+    /// Whether the result is to be read, and not a file to be written.
+    pub(crate) fn prints(&self) -> bool {
+        !self.devices.devices.is_empty()
+    }
+
+    /// Where the file is written.
+    pub(crate) fn bundle(&self) -> &Path {
+        self.bundle.as_deref().unwrap_or_else(|| Path::new("."))
+    }
+
     /// The config.json asked for.
     pub(crate) fn text(&self) -> Result<String, RuntimeError> {
         let mut spec = match &self.bundle {

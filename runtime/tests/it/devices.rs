@@ -173,7 +173,11 @@ fn spec_prints_a_config_with_the_edits() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };
-    let plain = print(&[]);
+    let written = tempfile::tempdir().unwrap();
+    let output = Command::new(RUNTIME).arg("spec").current_dir(written.path()).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{}", stderr(&output));
+    let plain = std::fs::read(written.path().join("config.json")).unwrap();
+    let plain: Value = serde_json::from_slice(&plain).unwrap();
     let with = print(&vendor.options());
     assert!(!plain.to_string().contains("vendor") && plain["ociVersion"] == with["ociVersion"]);
     assert!(with.to_string().contains("/dev/vendor0") && with["hooks"]["createContainer"].is_array());

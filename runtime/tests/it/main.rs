@@ -4,6 +4,8 @@
 //! where `RLOX_FORBID_SKIPS=1` is set.
 
 #[cfg(test)]
+mod containerd;
+#[cfg(test)]
 mod devices;
 #[cfg(test)]
 mod dist;
@@ -22,6 +24,10 @@ mod leftovers;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod oci;
+#[cfg(test)]
+mod podman;
+#[cfg(test)]
 mod promises;
 #[cfg(test)]
 mod redirections;
@@ -31,3 +37,5 @@ mod refusals;
 mod seccomp;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod vm;

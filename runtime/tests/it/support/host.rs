@@ -34,9 +34,15 @@ pub(crate) fn need(present: bool, capability: &str) -> bool {
     false
 }
 
+/// By how much this host is slower than the tests expect: the emulated one is, the more so on a busy machine.
+pub(crate) fn patience() -> u32 {
+    std::env::var("RLOX_TESTS_PATIENCE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// Polls a condition; fails the test where it does not come true in time.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let limit = limit * patience();
     let end = Instant::now() + limit;
     while !condition() {
         assert!(Instant::now() < end, "waited {limit:?} in vain for {what}");
@@ -46,6 +52,10 @@ pub(crate) fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut(
 
 /// Prepares the bundles once for all test processes; what is up to date stays as it is.
 fn prepare_bundles(runtime: &Path) {
+    // In the virtual machine they come prepared, and there is nothing to prepare them from.
+    if std::env::var_os("RLOX_TESTS_PREPARED").is_some() {
+        return;
+    }
     let lock = File::create(std::env::temp_dir().join("rlox-tests-prepare.lock")).unwrap();
     let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, errno)| errno).unwrap();
     let bundles = checkout().join("bundles");

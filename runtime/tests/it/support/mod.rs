@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub(crate) const RUNTIME: &str = env!("CARGO_BIN_EXE_rlox-runtime");
 /// Longest that any container of a test lives.
-const LIFETIME_SECS: &str = "60";
+const LIFETIME_SECS: u32 = 60;
 
 pub(crate) fn bundle() -> PathBuf {
     host::checkout().join("bundles/snippet")
@@ -22,7 +22,8 @@ pub(crate) fn ready() -> bool {
 /// `rlox-runtime run BUNDLE [options] -- args`, not started yet.
 pub(crate) fn run(options: &[&str], args: &[&str]) -> Command {
     let mut command = Command::new(RUNTIME);
-    command.args(["run", "--timeout-secs", LIFETIME_SECS]).args(options).arg(bundle());
+    let lifetime = (LIFETIME_SECS * host::patience()).to_string();
+    command.args(["run", "--timeout-secs", &lifetime]).args(options).arg(bundle());
     if !args.is_empty() {
         command.arg("--").args(args);
     }
@@ -49,6 +50,11 @@ pub(crate) fn printed(code: &str) -> String {
 pub(crate) fn json(code: &str) -> serde_json::Value {
     let text = printed(code);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Whether this is an ordinary user, with one user namespace and a delegated cgroup to offer.
+pub(crate) fn rootless() -> bool {
+    !nix::unistd::geteuid().is_root()
 }
 
 pub(crate) fn stderr(output: &Output) -> String {

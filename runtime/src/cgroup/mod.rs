@@ -3,6 +3,11 @@
 //! Read-back is not ceremony. libcontainer reports success with every limit on an empty cgroup when the caller
 //! is outside its delegated subtree; only `/proc/PID/cgroup` tells.
 
+pub(crate) mod devices;
+pub(crate) mod group;
+pub(crate) mod limits;
+mod stats;
+
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
