@@ -22,7 +22,8 @@ class Channel:
         self._state = _thread.allocate_lock()
         self._reader = None
         self._arrived = {}
-        self._waiting = {}
+        # (address, lock) of each thread that waits while another one reads.
+        self._waiting = []
         self._failed = None
 
     def send(self, message):
@@ -49,7 +50,7 @@ class Channel:
                 if waits:
                     lock = _thread.allocate_lock()
                     lock.acquire()
-                    self._waiting[address] = lock
+                    self._waiting.append((address, lock))
                 else:
                     self._reader = me
             if waits:
@@ -60,25 +61,28 @@ class Channel:
     def _read_one(self, nested):
         try:
             message = self._decoder.decode(codec.receive_frame(self._read))
+            # A message for nobody is an error like a malformed one: whoever waits has to hear of it.
+            address = self._address(message)
         except BaseException as error:
             with self._state:
                 # A signal handler of the program may raise here, which is no end of the conversation.
                 self._failed = error if isinstance(error, codec.WireError) or nested else None
                 self._reader = self._reader if nested else None
-                for lock in self._waiting.values():
-                    lock.release()
-                self._waiting.clear()
+                self._wake(lambda _: True)
             raise
         with self._state:
-            address = self._address(message)
             self._arrived.setdefault(address, []).append(message)
             if not nested:
                 self._reader = None
-            lock = self._waiting.pop(address, None)
-            if lock is not None:
-                lock.release()
+            self._wake(lambda waits_for: waits_for == address)
+
+    def _wake(self, concerned):
+        """Each of these looks again for what came, and else for whether it has to read."""
+        for each in [each for each in self._waiting if concerned(each[0])]:
+            self._waiting.remove(each)
+            each[1].release()
 
     def _wake_one(self):
         """This thread stops waiting: another one has to read now."""
         if self._reader is None and self._waiting:
-            self._waiting.popitem()[1].release()
+            self._waiting.pop()[1].release()

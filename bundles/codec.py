@@ -291,6 +291,7 @@ class Decoder:
         self._data = b""
         self._at = 0
         self._seen = []
+        self._sharing = False
         self._readers = {
             b"i"[0]: lambda depth: int.from_bytes(self._sized(), "little", signed=True),
             b"s"[0]: lambda depth: str(self._sized(), "utf-8", "surrogatepass"),
@@ -318,8 +319,8 @@ class Decoder:
 
     def decode(self, data):
         """The message; what it says of shared containers is done. What a handle becomes may enter it again."""
-        before = self._data, self._at, self._seen
-        self._data, self._at, self._seen = data, 0, []
+        before = self._data, self._at, self._seen, self._sharing
+        self._data, self._at, self._seen, self._sharing = data, 0, [], False
         try:
             if self._take(1) != bytes((VERSION,)):
                 raise WireError("frame of another protocol version")
@@ -327,6 +328,8 @@ class Decoder:
                 raise WireError("a message without its parts")
             # What follows may ask the other side something, which has forgotten these already.
             dropped = self._value(1)
+            if type(dropped) is not tuple or any(type(number) is not int for number in dropped):
+                raise WireError("malformed numbers of containers")
             self._containers.leave(dropped)
             self._value(1)
             self._containers.forget(dropped)
@@ -338,7 +341,7 @@ class Decoder:
         except Exception as error:
             raise WireError("frame does not decode: %s" % type(error).__name__) from None
         finally:
-            self._data, self._at, self._seen = before
+            self._data, self._at, self._seen, self._sharing = before
         return message
 
     def _take(self, count):
@@ -395,7 +398,8 @@ class Decoder:
     def _share(self, depth):
         count = self._length()
         number = self._value(depth + 1)
-        if type(number) is not int or count not in (1, 2):
+        # What is inside a shared container is part of its content and has no number.
+        if type(number) is not int or count not in (1, 2) or self._sharing:
             raise WireError("malformed container")
         known = self._containers.find(number)
         if count == 1:
@@ -404,9 +408,9 @@ class Decoder:
             held = self._containers.held
             return held[number][0] if held and number in held else known
         start = self._at
-        seen, self._seen = self._seen, []
+        seen, self._seen, self._sharing = self._seen, [], True
         content = self._value(depth + 1)
-        self._seen = seen
+        self._seen, self._sharing = seen, False
         if not shared.is_shared(type(content)):
             raise WireError("a shared value that is no container")
         if number == 0 or (known is None and self._containers.own(number)):
@@ -417,6 +421,8 @@ class Decoder:
             if not self._containers.accept(content, data, number):
                 raise WireError("a container of a number that cannot be")
             return content
+        if type(content) is not type(known):
+            raise WireError("a container of another kind than before")
         if self._containers.held is not None and self._containers.own(number):
             self._containers.held[number] = (content, data)
             return content
@@ -451,8 +457,8 @@ def known_parts(value):
     # The name alone proves nothing: a program may call its own class `deque`.
     import sys
 
-    own = getattr(sys.modules.get(module), name, None) if module != "builtins" else kind
-    if own is not kind and module != "builtins":
+    own = _UNNAMED.get(name) if module == "builtins" else getattr(sys.modules.get(module), name, None)
+    if own is not kind:
         return None
     try:
         return function(value)
@@ -489,6 +495,10 @@ def _time(value):
     return ["time", value.hour, value.minute, value.second, value.microsecond, value.fold, _zone(value)]
 
 
+# Builtin types by their own names, under which most of them cannot be found.
+_UNNAMED = {
+    kind.__name__: kind for kind in map(type, (memoryview(b""), {}.keys(), {}.values(), {}.items(), type.__dict__))
+}
 _KNOWN = {
     ("collections", "deque"): ("collections", "deque", lambda v: ["deque", list(v), v.maxlen]),
     ("collections", "Counter"): ("collections", "Counter", lambda v: ["Counter", dict(v)]),
@@ -528,6 +538,8 @@ def _timezone(zone):
     if zone is None:
         return None
     seconds, name = zone
+    if type(seconds) is not float or type(name) not in (str, _NOTHING):
+        raise WireError("malformed time zone")
     offset = datetime.timedelta(seconds=seconds)
     if not offset and name in (None, "UTC"):
         return datetime.timezone.utc
@@ -539,8 +551,34 @@ def rebuild(name, *parts):
     builder = _BUILDERS.get(name)
     if builder is None:
         raise WireError("unknown value type")
+    # Builders rely on plain parts: anything else would be asked what it is while the value is made.
+    if not all(type(part) in _PARTS.get(name, _NUMBERS) for part in parts):
+        raise WireError("malformed %s" % name)
     module, build = builder
     return build(__import__(module), *parts)
+
+
+_NUMBERS = (int,)
+_NOTHING = type(None)
+_PARTS = {
+    "deque": (list, int, _NOTHING),
+    "Counter": (dict,),
+    "OrderedDict": (list,),
+    "defaultdict": (str, _NOTHING, dict),
+    "Decimal": (str,),
+    "datetime": (int, list, _NOTHING),
+    "time": (int, list, _NOTHING),
+    "timezone": (float, str, _NOTHING),
+    "array": (str, list),
+    "Path": (str,),
+    "PurePath": (str,),
+    "SimpleNamespace": (dict,),
+    "memoryview": (bytes, bool),
+    "keys": (list,),
+    "values": (list,),
+    "items": (list,),
+    "mappingproxy": (dict,),
+}
 
 
 def _array(module, code, items):

@@ -21,7 +21,11 @@ NAMED_KINDS = frozenset((("collections", name) for name in ("deque", "Counter", 
 
 
 def is_shared(kind):
-    return kind in KINDS or (kind.__module__, kind.__name__) in NAMED_KINDS
+    if kind in KINDS:
+        return True
+    name = kind.__module__, kind.__name__
+    # The name alone proves nothing: anybody may call a class `deque`.
+    return name in NAMED_KINDS and getattr(sys.modules.get(name[0]), name[1], None) is kind
 
 
 class Shared:
@@ -67,7 +71,7 @@ class Shared:
 
     def accept(self, value, data, number):
         """Begins to share a container of the other side; whether the number can be one of its."""
-        if number <= 0 or number % 2 == self._next % 2 or len(self._entries) >= 2 * MAX_ENTRIES:
+        if number <= 0 or self.own(number) or number in self._entries or len(self._entries) >= 2 * MAX_ENTRIES:
             return False
         if number not in self._gone:
             self._keep(number, value, data)
@@ -84,7 +88,7 @@ class Shared:
         """(numbers that nobody here refers to, [(number, new content), …]) since the last message."""
         dropped = list(self._withdrawn)
         updates = []
-        for number, entry in self._entries.items():
+        for number, entry in list(self._entries.items()):
             if number in self._leaving or (self.held and number in self.held):
                 continue
             value, known = entry
@@ -138,19 +142,24 @@ class Shared:
                 self._numbers.pop(id(entry[0]), None)
 
 
-def merge(mine, theirs):
+def merge(mine, theirs, begun=None):
     """Makes a container what the other side made of its copy, keeping the identity of what is inside."""
     if mine is theirs or mine is None:
         return
+    # A container may be inside itself.
+    begun = set() if begun is None else begun
+    if (id(mine), id(theirs)) in begun:
+        return
+    begun.add((id(mine), id(theirs)))
     if isinstance(mine, list) and type(theirs) is list:
         kept = list.__getitem__(mine, slice(None))
-        list.__setitem__(mine, slice(None), [_kept(kept, place, new) for place, new in enumerate(theirs)])
+        list.__setitem__(mine, slice(None), [_kept(kept, place, new, begun) for place, new in enumerate(theirs)])
     elif isinstance(mine, dict) and isinstance(theirs, dict):
         own = dict if type(theirs) is dict else type(theirs)
         kept = dict(dict.items(mine))
         own.clear(mine)
         for key, new in theirs.items():
-            own.__setitem__(mine, key, _merged(kept.get(key), new))
+            own.__setitem__(mine, key, _merged(kept.get(key), new, begun))
     elif isinstance(mine, set) and type(theirs) is set:
         set.clear(mine)
         set.update(mine, theirs)
@@ -165,13 +174,13 @@ def merge(mine, theirs):
             mine[:] = theirs
 
 
-def _kept(kept, place, new):
-    return _merged(kept[place], new) if place < len(kept) else new
+def _kept(kept, place, new, begun):
+    return _merged(kept[place], new, begun) if place < len(kept) else new
 
 
-def _merged(old, new):
+def _merged(old, new, begun):
     """`old` with the content of `new` where both are containers of one kind, else `new`."""
     if type(old) is type(new) and is_shared(type(old)):
-        merge(old, new)
+        merge(old, new, begun)
         return old
     return new

@@ -75,8 +75,11 @@ def library_module(name):
     """This process's own module of a name, if it is one of the standard library."""
     if type(name) is not str:
         return None
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names and top not in EXCLUDED and not top.startswith("_"):
+    top, *inner = name.split(".")
+    # `unittest.__main__` runs tests and ends the process, as a runner of the tests' own does.
+    if "__main__" in inner or top.startswith("_") or top in EXCLUDED:
+        return None
+    if top in sys.stdlib_module_names:
         try:
             return importlib.import_module(name)
         except ImportError:
@@ -114,7 +117,8 @@ def library_type(module, name):
     """The class of the library that a class of the program's interpreter is, for `isinstance`; never a value's."""
     found = builtins if module == "builtins" else library_module(module)
     kind = getattr(found, name, None) if found is not None and name not in VALUE_NAMES else None
-    return kind if isinstance(kind, type) and not issubclass(kind, mirror.VALUES) else None
+    # What passes for a class or for an exception would be taken for one here.
+    return kind if isinstance(kind, type) and not issubclass(kind, (*mirror.VALUES, type, BaseException)) else None
 
 
 def is_error(kind):

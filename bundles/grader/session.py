@@ -2,9 +2,11 @@
 
 import asyncio
 import collections.abc
+import contextlib
 import dataclasses
 import secrets
 import select
+import socket
 import threading
 import time
 import types
@@ -83,6 +85,8 @@ class Session:
         self.passes_stop = False
         # Requests that wait for their answer.
         self._open = 0
+        # Where an answer is due, once for each question.
+        self._due = []
         # What surrounds calls, as tests set it up; and what a reply says of it.
         self.surroundings = None
         self.released = []
@@ -117,9 +121,13 @@ class Session:
         number = secrets.randbits(62)
         try:
             self.questions -= 1
-            return self.request("ping", number) == number
+            answer = self.request("ping", number)
         except BaseException:
-            return False
+            answer = None
+        if not self.gone and (type(answer) is not int or answer != number):
+            self.gone = "protocol: no answer after the last statement"
+            self._note("unexpected_message", self.gone)
+        return not self.gone
 
     def lookup(self, name):
         """(found, value) of a name in the program."""
@@ -160,15 +168,24 @@ class Session:
         if self._open == 0 and self._is_readable(0):
             self._unasked()
         self._open += 1
+        self._due.append(address)
         try:
-            self._send((operation, arguments, tuple(released), address))
+            try:
+                self._send((operation, arguments, tuple(released), address))
+            except BaseException:
+                if address in self._due:
+                    self._due.remove(address)
+                raise
             return self._answer(address)
         finally:
             self._open -= 1
 
     def allow_threads(self):
         """Lets further threads of the tests ask while the program answers this one."""
-        self.request("threads")
+        try:
+            self.request("threads")
+        except Exception:
+            self._broken("unexpected_message", "protocol: malformed answer")
         self._threads = 1
 
     def _address_here(self):
@@ -369,15 +386,22 @@ class Session:
 
     def _address(self, message):
         """Which of the waiting requests a message belongs to."""
-        if type(message) is not tuple or not message:
+        if type(message) is not tuple or not message or type(message[0]) is not str:
             self._broken("unexpected_message", "protocol: message is no tuple")
         if message[0] == "ask" and len(message) == 6:
-            # Of a thread of the program's own: whoever asks first answers it.
-            return 0 if message[5] is None else message[5]
-        if message[0] in ("ready", "failed"):
+            if message[5] is None:
+                # Of a thread of the program's own: whoever asks first answers it.
+                return 0
+            if type(message[5]) is int and message[5] in self._due:
+                return message[5]
+        elif message[0] in ("ready", "failed"):
             return 0
-        if message[0] in ("value", "raised") and len(message) == 4 and type(message[2]) is tuple:
-            return message[3]
+        elif message[0] in ("value", "raised") and len(message) == 4 and type(message[2]) is tuple:
+            # An answer that nobody waits for would be kept for whoever asks next.
+            if type(message[3]) is int and message[3] in self._due:
+                self._due.remove(message[3])
+                return message[3]
+            self._broken("unasked_frame", "protocol: an answer without its question")
         self._broken("unexpected_message", "protocol: unknown message")
 
     def _answer(self, address):
@@ -396,7 +420,7 @@ class Session:
             self._change(change)
         if answer[0] == "value":
             return answer[1]
-        if not isinstance(answer[1], BaseException):
+        if not issubclass(type(answer[1]), BaseException):
             self._broken("lying_type", "protocol: raised something that is no exception")
         raise answer[1]
 
@@ -448,8 +472,11 @@ class Session:
         if type(change) is not tuple or len(change) != 3:
             self._broken("unexpected_message", "protocol: malformed change")
         kind, key, value = change
-        if kind == "stored" and type(key) is int:
-            shared.merge(self._values.get(key), value)
+        if kind == "stored" and type(key) is int and type(value) in shared.KINDS:
+            known = self._values.get(key)
+            if known is not None and not isinstance(known, type(value)):
+                self._broken("unexpected_message", "protocol: malformed change")
+            shared.merge(known, value)
         elif kind in ("printed", "file", "warned", "logged") and self.surroundings is not None:
             self.surroundings.changed(kind, key, value)
         else:
@@ -482,6 +509,9 @@ class Session:
         if not self.gone:
             self._note(kind, reason)
         self.gone = self.gone or reason
+        # Nothing more is read, by no thread that still waits.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         raise SnippetGone(self.gone)
 
     def _note(self, kind, detail):
@@ -615,6 +645,9 @@ class Session:
                     object.__setattr__(made, name, value)
                 except (AttributeError, TypeError):
                     continue
+        if number in self._errors:
+            # One came while the other was made: it would be forgotten here, but not its identity.
+            raise codec.WireError("two exceptions of one number")
         self._errors[number] = made
         self._error_numbers[id(made)] = number
         if len(self._errors) > MAX_ERRORS:

@@ -1,6 +1,7 @@
 """Runs test statements with the program's names resolved to mirrors."""
 
 import ast
+import contextlib
 import re
 import sys
 import threading
@@ -12,6 +13,7 @@ import checks
 import guards
 import mirror
 import names
+import session as sessions
 
 MESSAGE_LIMIT = 300
 # What iterates over calls without a Python frame in between, where StopIteration of a call would end it early.
@@ -36,15 +38,14 @@ class Namespace(dict):
         self.update({checks.HOLD: session.hold, checks.SETTLE: session.settle})
         self._session = session
         self._names = names
-        if "__doc__" in names.free:
-            self["__doc__"] = session.lookup("__doc__")[1]
 
     def __missing__(self, name):
         value = self._names.of_library(name)
         if value is not None:
             self[name] = value
             return value
-        if not self._names.of_program(name) or (name.startswith("__") and name.endswith("__")):
+        special = name.startswith("__") and name.endswith("__")
+        if not (name in self._names.free if special else self._names.of_program(name)):
             if name in names.FOREIGN_MODULES and name in self._session.names:
                 raise ImportError("the tests have no module %r of their own" % name)
             raise KeyError(name)
@@ -155,7 +156,9 @@ def run(session, statements):
     text = "\n".join(statements)
     session.passes_stop = not CONSUMERS.search(text)
     if THREADS.search(text):
-        session.allow_threads()
+        # Without them, the first statement finds the program gone.
+        with contextlib.suppress(sessions.SnippetGone):
+            session.allow_threads()
     if WAITS.search(text):
         serve_while_sleeping(session)
     runners = Runners()
@@ -193,12 +196,22 @@ def run_one(session, namespace, runners, trees, references, number, statement):
         return (True, None)
     except SystemExit as error:
         # `unittest.main()` ends like this; so does a program, which is no end of the statement.
-        if runners.ran > ran and not session.is_mirrored(error) and not error.code:
+        if runners.ran > ran and not session.is_mirrored(error) and not came_through(error) and not error.code:
             return (True, None)
         session.exited(describe(error))
         return (False, describe(error))
     except BaseException as error:
         return (False, describe(error))
+
+
+def came_through(error):
+    """Whether an exception passed a question to the program on its way, and so may be the program's doing."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals is sessions.__dict__:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def serve_while_sleeping(session):

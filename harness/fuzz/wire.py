@@ -204,9 +204,13 @@ class Values:
         if chosen < 5:
             return integer(r.choice((0, 1, -1, 2, 7, 255, 1 << 31, 1 << 63, -(1 << 64), 1 << 200)))
         if chosen < 7:
-            return text(r.choice(("", "a", "x", "\0", "\ud800", "1e999999", "a" * 300, r.choice(NAMES))))
+            return text(
+                r.choice(("", "a", "x", "\0", "\ud800", "1e999999", "a" * 300, r.choice(NAMES)))
+            )
         if chosen == 7:
-            return b"d" + struct.pack("<d", r.choice((0.0, 1.5, math.nan, math.inf, -math.inf, 1e308)))
+            return b"d" + struct.pack(
+                "<d", r.choice((0.0, 1.5, math.nan, math.inf, -math.inf, 1e308))
+            )
         if chosen == 8:
             return sized(b"b", r.randbytes(r.randrange(6)))
         if chosen == 9:
@@ -271,7 +275,9 @@ class Values:
 
     def _shared(self, depth: int) -> bytes:
         r = self.random
-        number = r.choice((*self.shared, *self.shared, 0, 2, 4, -1, -2, 1 << 65, r.randrange(1, 2000)))
+        number = r.choice(
+            (*self.shared, *self.shared, 0, 2, 4, -1, -2, 1 << 65, r.randrange(1, 2000))
+        )
         if r.random() < 0.3:
             return items(b"S", [integer(number)])
         self.shared = [*self.shared[-8:], number]
@@ -319,17 +325,38 @@ class Values:
         if kind is None and depth < 3:
             bases = [self.described(depth + 2) for _ in range(r.randrange(3))]
         if kind in ("value", "error"):
-            base = r.choice(("int", "str", "list", "dict", "set", "float", "bytearray", "frozenset"))
+            base = r.choice(
+                ("int", "str", "list", "dict", "set", "float", "bytearray", "frozenset")
+            )
             if kind == "error":
-                base = r.choice(("ValueError", "Exception", "BaseException", "OSError", "ExceptionGroup", "StopIteration"))
-            bases = [self._class(number + 100 + r.randrange(9), "builtins", base, [], [], items(b"m", []))]
+                base = r.choice(
+                    (
+                        "ValueError",
+                        "Exception",
+                        "BaseException",
+                        "OSError",
+                        "ExceptionGroup",
+                        "StopIteration",
+                    )
+                )
+            bases = [
+                self._class(
+                    number + 100 + r.randrange(9), "builtins", base, [], [], items(b"m", [])
+                )
+            ]
         if r.random() < 0.05:
             bases.append(self.value(depth + 1))
         specials = [text(each) for each in r.sample(SPECIALS, r.choice((0, 2, 8, len(SPECIALS))))]
         flags: list[bytes] = []
         for flag in "unhashable fields meta instancecheck enum overrides abstract".split():
             if r.random() < 0.25:
-                content = [text(r.choice((*NAMES, "__iter__", "__len__", "__getitem__", "Sequence", "Mapping")))] * 2
+                content = [
+                    text(
+                        r.choice(
+                            (*NAMES, "__iter__", "__len__", "__getitem__", "Sequence", "Mapping")
+                        )
+                    )
+                ] * 2
                 listed = items(b"l", content)
                 flags += [text(flag), r.choice((b"T", listed, listed, self.value(depth + 2)))]
         if r.random() < 0.05:
@@ -337,7 +364,13 @@ class Values:
         return self._class(number, module, name, bases, specials, items(b"m", flags))
 
     def _class(
-        self, number: int, module: str, name: str, bases: list[bytes], specials: list[bytes], flags: bytes
+        self,
+        number: int,
+        module: str,
+        name: str,
+        bases: list[bytes],
+        specials: list[bytes],
+        flags: bytes,
     ) -> bytes:
         doc = self.random.choice((b"N", text("doc"), self.atom()))
         parts = [integer(number), text("class"), text(module), text(name), doc]
@@ -351,10 +384,14 @@ class Values:
         error = [name for module, name in LIBRARY if module == "builtins" and name[0].isupper()]
         kind = self.described(depth + 1, "error")
         if r.random() < 0.5:
-            kind = self._class(self.number() + 200, "builtins", r.choice(error), [], [], items(b"m", []))
+            kind = self._class(
+                self.number() + 200, "builtins", r.choice(error), [], [], items(b"m", [])
+            )
         state: list[bytes] = []
         if r.random() < 0.4:
-            name = r.choice((*NAMES, "code", "args", "errno", "exceptions", "__notes__", "_rlox_number"))
+            name = r.choice(
+                (*NAMES, "code", "args", "errno", "exceptions", "__notes__", "_rlox_number")
+            )
             state = [text(name), self.value(depth + 1)]
         chain = [b"N", b"N", r.choice((b"T", b"F")), b"N"]
         if r.random() < 0.3 and depth < 3:
@@ -362,7 +399,14 @@ class Values:
         if r.random() < 0.1:
             chain[r.randrange(4)] = self.value(depth + 1)
         args = items(b"t", self.several(depth + 1, 2))
-        parts = [integer(self.number()), text("exception"), kind, args, text("said"), items(b"m", state)]
+        parts = [
+            integer(self.number()),
+            text("exception"),
+            kind,
+            args,
+            text("said"),
+            items(b"m", state),
+        ]
         return items(b"R", [*parts, items(b"t", chain)])
 
     def program(self, depth: int = 0) -> bytes:
@@ -387,7 +431,9 @@ class Values:
         return items(b"R", [number, text(kind)])
 
     def stored(self, depth: int = 0) -> bytes:
-        cls = self.described(depth, "value") if self.random.random() < 0.8 else self.value(depth + 1)
+        cls = (
+            self.described(depth, "value") if self.random.random() < 0.8 else self.value(depth + 1)
+        )
         return items(b"V", [integer(self.number()), cls, self.value(depth + 1)])
 
     def changes(self) -> bytes:
@@ -397,10 +443,16 @@ class Values:
         made = []
         for _ in range(r.randrange(3)):
             kind = r.choice(("stored", "stored", "printed", "warned", "logged", "file", "other"))
-            key = integer(self.number()) if kind == "stored" else text(r.choice(("stdout", "stderr", "root")))
+            key = (
+                integer(self.number())
+                if kind == "stored"
+                else text(r.choice(("stdout", "stderr", "root")))
+            )
             if kind == "warned":
                 key = self.described(0)
-            value = r.choice((self.value(2), text("line\n"), items(b"t", [integer(30), text("said")])))
+            value = r.choice(
+                (self.value(2), text("line\n"), items(b"t", [integer(30), text("said")]))
+            )
             parts = [text(kind), key, value]
             made.append(items(b"t", parts if r.random() < 0.9 else self.several(2)))
         return items(b"t", made)
@@ -431,9 +483,21 @@ class Values:
             args.append(text(r.choice(NAMES)))
         if operation != "getattr":
             args += self.several(1, 2)
-        named = items(b"t", []) if r.random() < 0.8 else items(b"t", [items(b"t", [text("x"), self.value(2)])])
+        named = (
+            items(b"t", [])
+            if r.random() < 0.8
+            else items(b"t", [items(b"t", [text("x"), self.value(2)])])
+        )
         number = integer(r.choice((1, 2, 3, 3, 4, 0, -1, 1 << 66)))
-        on = r.choice((b"N", integer(address), integer(address), integer(r.choice((1, 2, 5, -2))), self.value(3)))
+        on = r.choice(
+            (
+                b"N",
+                integer(address),
+                integer(address),
+                integer(r.choice((1, 2, 5, -2))),
+                self.value(3),
+            )
+        )
         parts = [text("ask"), text(operation), items(b"t", args), named, number, on]
         if r.random() < 0.05:
             parts[r.randrange(len(parts))] = self.value(2)
