@@ -1,11 +1,12 @@
-"""Fuzzes the decoder of the channel: what it may do with any bytes is return a value or raise WireError.
+"""Fuzzes the channel's decoder: for any bytes, it returns a value or raises WireError.
 
-A frame that decodes has to survive the way back as well: encoded and decoded again, it is the same value.
+A frame that decodes has to survive the way back as well: encoded and decoded again, it is the same
+value.
 
-`python frames.py SECONDS [SEED]` mutates the frames of `corpus/` and keeps those that reach new lines, with nothing
-but the standard library, so that it runs wherever the tests run. `python frames.py --atheris [ARGUMENT…]` gives the
-same target to libFuzzer, where atheris is installed; it is faster by far and is for long runs. `python frames.py
---seeds` writes the corpus anew.
+`python frames.py SECONDS [SEED]` mutates the frames of `corpus/` and keeps those that reach new
+lines, with nothing but the standard library, so that it runs wherever the tests run. `python
+frames.py --atheris [ARGUMENT…]` gives the same target to libFuzzer, where atheris is installed; it
+is faster by far and is for long runs. `python frames.py --seeds` writes the corpus anew.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ def mutate(source: random.Random, queue: list[bytes]) -> bytes:
         return values.reply(values.value(), 0)
     if how == 1:
         other = source.choice(queue)
-        return chosen[: source.randrange(len(chosen) + 1)] + other[source.randrange(len(other) + 1) :]
+        return (
+            chosen[: source.randrange(len(chosen) + 1)] + other[source.randrange(len(other) + 1) :]
+        )
     if how == 2:
         # A whole value where another one's tag was.
         place = source.randrange(len(chosen) + 1)
@@ -180,7 +183,7 @@ def write_seeds() -> None:
         "numbers": (decimal.Decimal("1.50"), decimal.Decimal("sNaN"), fractions.Fraction(1, 3)),
         "dates": (
             datetime.date(2000, 2, 29),
-            datetime.datetime(2000, 1, 1, tzinfo=datetime.timezone.utc),
+            datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC),
             datetime.time(1, 2, 3, 4, fold=1, tzinfo=zone),
             datetime.timedelta(-1, 2, 3),
             zone,
@@ -192,9 +195,17 @@ def write_seeds() -> None:
             pathlib.PurePosixPath("b"),
             types.SimpleNamespace(a=[1]),
         ),
-        "views": ({1: 2}.keys(), {1: 2}.values(), {1: 2}.items(), types.MappingProxyType({1: 2}), memoryview(b"ab")),
+        "views": (
+            {1: 2}.keys(),
+            {1: 2}.values(),
+            {1: 2}.items(),
+            types.MappingProxyType({1: 2}),
+            memoryview(b"ab"),
+        ),
         "handles": (
-            codec.Handle(codec.PROGRAM, 1, "class", "solution", "A", None, (), ("__eq__",), {"enum": True}),
+            codec.Handle(
+                codec.PROGRAM, 1, "class", "solution", "A", None, (), ("__eq__",), {"enum": True}
+            ),
             codec.Handle(codec.STORED, 2, codec.Handle(codec.PROGRAM, 1, "class"), [1]),
             codec.Handle(codec.TESTS, 0),
         ),

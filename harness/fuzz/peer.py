@@ -1,10 +1,12 @@
-"""Runs the grader against a peer that sends whatever it likes, and checks what must hold all the same.
+"""Runs the grader against a peer that sends whatever it likes, and checks what has to hold.
 
-For each case a fork of this process is the grader, as one verification's fork is, and this process is the peer.
-The process is one of its own because the grader's guards change the process in which they run.
+For each case a fork of this process is the grader, as one verification's fork is, and this process
+is the peer. The process is one of its own because the grader's guards change the process in which
+they run.
 
-`python peer.py SEED COUNT` prints one line of JSON for each violated promise, with the seed that repeats it.
-`python peer.py honest` puts the real driver with an honest program at the other end, and fails unless it passes.
+`python peer.py SEED COUNT` prints one line of JSON for each violated promise, with the seed that
+repeats it. `python peer.py honest` puts the real driver with an honest program at the other end,
+and fails unless it passes.
 """
 
 from __future__ import annotations
@@ -28,26 +30,26 @@ HERE = Path(__file__).resolve().parent
 BUNDLES = HERE.parent.parent / "bundles"
 sys.path[:0] = [str(BUNDLES / "grader"), str(BUNDLES), str(HERE)]
 
+import channel
+import codec
 import grader
 import guards  # noqa: F401
 import library
 import mirror
 import session
+import shared
 import statements_unforgeable
 import surroundings
 import wire
-
-import channel
-import codec
-import shared
 
 # Waiting for what should take milliseconds, on a machine that is busy.
 DEADLINE = 60.0
 QUIET = 0.03
 # How the audit hook of a grader's fork knows that something ran which no statement asks for.
 FORBIDDEN = (
-    "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.remove", "os.rename", "os.mkdir", "os.rmdir",
-    "os.kill", "os.chmod", "os.putenv", "subprocess.", "socket.connect", "socket.bind", "ctypes.dlopen",
+    "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.remove", "os.rename", "os.mkdir",
+    "os.rmdir", "os.kill", "os.chmod", "os.putenv", "subprocess.", "socket.connect", "socket.bind",
+    "ctypes.dlopen",
     "webbrowser.", "shutil.", "urllib.", "ftplib.", "smtplib.", "pty.",
 )  # fmt: skip
 TABLES = [(codec, "_BUILDERS"), (codec, "_KNOWN"), (codec, "_TAGS"), (codec, "_SINGLETONS")]
@@ -78,7 +80,7 @@ class Watch:
         sys.addaudithook(self._audit)
 
     def _failing(self, method: Callable) -> Callable:
-        """The channel fails as a channel does; what it trips over is no exception for the tests to catch."""
+        """The channel fails as one; what it trips over is no exception for tests to catch."""
 
         def failing(*args: object) -> object:
             try:
@@ -148,7 +150,8 @@ PLAIN = (
     memoryview,
 )
 KNOWN = (
-    "date datetime time timedelta timezone Decimal Fraction UUID PosixPath PurePosixPath array SimpleNamespace "
+    "date datetime time timedelta timezone Decimal Fraction UUID PosixPath PurePosixPath array "
+    "SimpleNamespace "
     "deque Counter OrderedDict defaultdict dict_keys dict_values dict_items mappingproxy"
 ).split()
 
@@ -209,7 +212,7 @@ def run_grader(connection: socket.socket, tests: list[str], out: int) -> None:
     null = os.open("/dev/null", os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
-    sys.stdin = open(0, closefd=False)
+    sys.stdin = os.fdopen(0, closefd=False)
     resource.setrlimit(resource.RLIMIT_AS, (grader.FORK_BYTES, grader.FORK_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.setrecursionlimit(grader.RECURSION)
@@ -268,7 +271,7 @@ class Grader:
 
 
 class Peer:
-    """The program's side of one case. It understands questions well enough to lie about what was asked."""
+    """The program's side of one case, which understands questions well enough to lie."""
 
     def __init__(self, seed: int, grader: Grader, verbose: bool = False) -> None:
         self.random = random.Random(seed)
@@ -308,7 +311,7 @@ class Peer:
 
     def _loaded(self) -> None:
         r = self.random
-        names = list(statements_unforgeable_names()) + ["__doc__", "len", "Counter", "math"]
+        names = [*statements_unforgeable_names(), "__doc__", "len", "Counter", "math"]
         ready = wire.items(
             b"t", [wire.text("ready"), wire.items(b"t", [wire.text(each) for each in names])]
         )
@@ -326,7 +329,7 @@ class Peer:
         self._send(wire.message(ready, *self._values.bookkeeping()))
 
     def _question(self) -> tuple[object, ...] | None:
-        """The next message of the grader; None if none comes for a while, or if it is no question."""
+        """The grader's next message, filled up to look like a question; None if none comes."""
         deadline = time.monotonic() + QUIET
         while True:
             if len(self._data) >= 8:
@@ -528,7 +531,7 @@ def honest() -> list[str]:
 
 
 def serve(program: str, channel: socket.socket) -> int:
-    """Starts the driver as the container does: the program is descriptor 3, the channel descriptor 4."""
+    """Starts the driver as the container does: descriptor 3 is the program, 4 the channel."""
     source = os.memfd_create("program")
     os.write(source, program.encode())
     os.lseek(source, 0, os.SEEK_SET)

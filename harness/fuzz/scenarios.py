@@ -1,10 +1,12 @@
 """Conversations with the grader that once went wrong, each scripted to the byte.
 
-Every one is a function that plays the program. `python scenarios.py NAME` prints what the grader made of it.
+Every one is a function that plays the program. `python scenarios.py NAME` prints what the grader
+made of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 
@@ -17,7 +19,8 @@ RUNNER = (
     "assert f(2) == 12345"
 )
 CALLBACK = (
-    "called = []\ndef callback(x):\n    called.append(x)\n    assert x == 12345\nf(callback)\nassert called"
+    "called = []\ndef callback(x):\n    called.append(x)\n    assert x == 12345\n"
+    "f(callback)\nassert called"
 )
 NO_CHANGES = wire.atom(())
 
@@ -40,7 +43,9 @@ class Program(peer.Peer):
     def ready(self, *names: str) -> None:
         self._send(wire.message(wire.atom(("ready", names))))
 
-    def give(self, value: bytes, changes: bytes = NO_CHANGES, word: str = "value", to: int = 0) -> None:
+    def give(
+        self, value: bytes, changes: bytes = NO_CHANGES, word: str = "value", to: int = 0
+    ) -> None:
         parts = [wire.text(word), value, changes, wire.integer(to)]
         self._send(wire.message(wire.items(b"t", parts)))
 
@@ -48,7 +53,9 @@ class Program(peer.Peer):
         """Answers the question for the name `f`."""
         self.next()
         function = (1, "function", "solution", "f")
-        self.give(wire.items(b"t", [b"T", wire.items(b"R", [wire.atom(part) for part in function])]))
+        self.give(
+            wire.items(b"t", [b"T", wire.items(b"R", [wire.atom(part) for part in function])])
+        )
 
     def ask(self, operation: str, args: list[bytes], number: int, on: bytes) -> None:
         parts = [wire.text("ask"), wire.text(operation), wire.items(b"t", args), NO_CHANGES]
@@ -61,10 +68,8 @@ class Program(peer.Peer):
             self.give(wire.atom(arguments[0]) if operation == "ping" else b"N", to=address)
 
     def end(self) -> dict[str, object]:
-        try:
+        with contextlib.suppress(OSError, EOFError):
             self.live()
-        except (OSError, EOFError):
-            pass
         self._socket.close()
         return self.grader.outcome()
 
@@ -75,7 +80,13 @@ def described(number: int, module: str, name: str, *specials: str) -> bytes:
 
 
 def error(number: int, kind: bytes, *args: bytes) -> bytes:
-    head = [wire.integer(number), wire.text("exception"), kind, wire.items(b"t", args), wire.text("")]
+    head = [
+        wire.integer(number),
+        wire.text("exception"),
+        kind,
+        wire.items(b"t", args),
+        wire.text(""),
+    ]
     return wire.items(b"R", [*head, wire.items(b"m", []), wire.atom((None, None, False, None))])
 
 
@@ -89,12 +100,14 @@ def imports_a_runner() -> dict[str, object]:
     program.ready("f")
     program.give_function()
     program.next()
-    program.give(wire.items(b"R", [wire.integer(0), wire.text("module"), wire.text("unittest.__main__")]))
+    program.give(
+        wire.items(b"R", [wire.integer(0), wire.text("module"), wire.text("unittest.__main__")])
+    )
     return program.end()
 
 
 def exits_unnoticed() -> dict[str, object]:
-    """Raises SystemExit, with so many exceptions after it that the grader has forgotten whose it was."""
+    """Raises SystemExit, and so many exceptions with it that the grader forgets whose it was."""
     program = Program([RUNNER])
     program.ready("f")
     program.give_function()
@@ -107,12 +120,12 @@ def exits_unnoticed() -> dict[str, object]:
 
 
 def two_errors_of_one_number() -> dict[str, object]:
-    """Gives an exception the number of the one that is being made: of the first, only its address would stay known."""
+    """Gives an exception the number of the one that is being made, which would lose it."""
     program = Program(["assert f(2) == 12345"])
     program.ready("f")
     program.give_function()
     program.next()
-    # While such an exception is made, its constructor asks; in the answer is another one of its number.
+    # While this exception is made, its constructor asks; the answer has one of the same number.
     decode_error = described(900, "json.decoder", "JSONDecodeError")
     plain = described(901, "builtins", "AssertionError")
     text = described(902, "solution", "Text")
@@ -135,7 +148,12 @@ def addressed_to_an_object() -> dict[str, object]:
 
 def refuses_threads() -> dict[str, object]:
     """Raises where it is told that tests have threads."""
-    program = Program(["import threading\nt = threading.Thread(target=f)\nt.start()\nt.join()\nassert f(2) == 12345"])
+    program = Program(
+        [
+            "import threading\nthread = threading.Thread(target=f)\nthread.start()\nthread.join()\n"
+            "assert f(2) == 12345"
+        ]
+    )
     program.ready("f")
     program.next()
     program.give(error(5, described(6, "builtins", "ValueError")), word="raised")
@@ -182,7 +200,9 @@ def honest() -> dict[str, object]:
     program.next()
     program.give(wire.integer(5))
     program.next()
-    program.ask("call", [wire.items(b"C", [wire.integer(0)]), wire.integer(12345)], 8, wire.integer(0))
+    program.ask(
+        "call", [wire.items(b"C", [wire.integer(0)]), wire.integer(12345)], 8, wire.integer(0)
+    )
     program.next()
     program.give(b"N")
     return program.end()

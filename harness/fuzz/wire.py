@@ -1,7 +1,7 @@
 """Bytes of the channel's protocol, written without its encoder: well-formed, lying, or broken.
 
-The encoder cannot say most of what a hostile program can. Everything here is drawn from one generator, so that a
-seed is a case.
+The encoder cannot say most of what a hostile program can. Everything here is drawn from one
+generator, so that a seed is a case.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ MAGIC = b"rlox"
 SPECIALS = [
     f"__{name}__"
     for name in (
-        "call len iter next reversed getitem setitem delitem missing contains bool eq ne lt le gt ge hash str repr "
-        "format bytes int float complex index round abs neg add radd sub rsub mul rmul truediv floordiv mod pow and or "
-        "xor iadd enter exit aenter aexit aiter anext await fspath class dict slots init new del getattribute reduce "
+        "call len iter next reversed getitem setitem delitem missing contains bool eq ne lt le gt "
+        "ge hash str repr "
+        "format bytes int float complex index round abs neg add radd sub rsub mul rmul truediv "
+        "floordiv mod pow and or "
+        "xor iadd enter exit aenter aexit aiter anext await fspath class dict slots init new del "
+        "getattribute reduce "
         "instancecheck mro_entries set_name init_subclass class_getitem subclasshook"
     ).split()
 ]
-# Classes and functions that a description may claim to be: harmless, special to a test runner, or odd to lay out.
+# Classes and functions that a description may claim to be: harmless, special to a test runner, or
+# odd to lay out.
 LIBRARY = [
     ("solution", "Thing"),
     ("solution", "a.b.C"),
@@ -123,17 +127,23 @@ MODULES = [
     "\ud800",
 ]
 KNOWN = (
-    "deque Counter OrderedDict defaultdict Decimal Fraction date datetime time timedelta timezone array UUID Path "
+    "deque Counter OrderedDict defaultdict Decimal Fraction date datetime time timedelta timezone "
+    "array UUID Path "
     "PurePath SimpleNamespace memoryview keys values items mappingproxy unknown"
 ).split()
-KINDS = "object object object function generator async_generator coroutine exception class module other".split()
+KINDS = (
+    "object object object function generator async_generator coroutine exception class module other"
+).split()
 OPERATIONS = (
-    "call call call getattr getattr setattr await len iter next getitem setitem eq lt hash str repr format int bool "
+    "call call call getattr getattr setattr await len iter next getitem setitem eq lt hash str "
+    "repr format int bool "
     "enter exit contains __class__ exec unknown"
 ).split()
 NAMES = (
-    "x value args __class__ __globals__ __code__ __dict__ _private func_globals gi_frame f_back tb_frame side_effect "
-    "return_value call_args assert_called_once_with append with_traceback mro __init__ __subclasses__"
+    "x value args __class__ __globals__ __code__ __dict__ _private func_globals gi_frame f_back "
+    "tb_frame side_effect "
+    "return_value call_args assert_called_once_with append with_traceback mro __init__ "
+    "__subclasses__"
 ).split()
 
 
@@ -458,7 +468,7 @@ class Values:
         return items(b"t", made)
 
     def bookkeeping(self) -> tuple[bytes, bytes]:
-        """What a message says of shared containers: which are forgotten, and what is in others now."""
+        """What a message says of shared containers: those forgotten, and those with new content."""
         r = self.random
         if r.random() < 0.75:
             return items(b"t", []), items(b"t", [])

@@ -1,7 +1,7 @@
-"""The grader against a peer that keeps to nothing: see fuzz/peer.py for what is sent and what must hold.
+"""The grader against a peer that keeps to nothing; fuzz/peer.py says what has to hold.
 
-`RLOX_FUZZ_CASES` makes it longer, `RLOX_FUZZ_SEED` another run. A failure prints the seed of its conversation, which
-`python fuzz/peer.py SEED 1 -v` repeats.
+`RLOX_FUZZ_CASES` makes it longer, `RLOX_FUZZ_SEED` another run. A failure prints the seed of its
+conversation, which `python fuzz/peer.py SEED 1 -v` repeats.
 """
 
 from __future__ import annotations
@@ -137,7 +137,10 @@ def test_no_shared_container_is_inside_another():
 @pytest.mark.parametrize(
     ("good", "bad"),
     [
-        (known("memoryview", b"b\1\0\0\0a", b"T"), known("memoryview", b"i\4\0\0\0\0\0\0\x40", b"T")),
+        (
+            known("memoryview", b"b\1\0\0\0a", b"T"),
+            known("memoryview", b"i\4\0\0\0\0\0\0\x40", b"T"),
+        ),
         (known("UUID", integer(5)), known("UUID", text("5"))),
         (known("mappingproxy", EMPTY_DICT), known("mappingproxy", text("abc"))),
         (known("Fraction", integer(1), integer(2)), known("Fraction", text("1"), b"N")),
