@@ -184,7 +184,8 @@ class Session:
         """Lets further threads of the tests ask while the program answers this one."""
         try:
             self.request("threads")
-        except Exception:
+        except BaseException:
+            # It cannot be asked again, and no statement is there yet that could fail.
             self._broken("unexpected_message", "protocol: malformed answer")
         self._threads = 1
 

@@ -287,6 +287,11 @@ class Peer:
         self._verbose = verbose
         # How often it follows the protocol: some cases should come far, others end at once.
         self.manners = self.random.choice((0.5, 0.8, 0.95, 0.98, 1.0))
+        # A liar that keeps to the protocol: one class of its own, whose operators agree to everything.
+        self.coherent = self.random.random() < 0.5
+        if self.coherent:
+            self.manners = 1.0
+        self._first: float | None = None
         self.steps = self.random.choice((1, 3, 10, 40, 150))
         self.broke = False
         self.ponged = False
@@ -372,6 +377,9 @@ class Peer:
             self.ponged = True
             self._send(wire.message(wire.atom(("value", arguments[0], (), address))))
             return
+        if self.coherent:
+            self._agree(operation, arguments, address)
+            return
         if r.random() > self.manners:
             self._misbehave(address)
         while r.random() < 0.15:
@@ -415,6 +423,39 @@ class Peer:
         if operation == "special" and arguments[0] in ("len", "hash", "index", "int"):
             return wire.integer(r.choice((0, 1, 2, 3)))
         return values.value()
+
+    def _agree(self, operation: object, arguments: tuple[object, ...], address: int) -> None:
+        """Says what would satisfy a test, as far as the question tells."""
+        r, values = self.random, self._values
+        name = arguments[0] if operation == "special" else None
+        thing = wire.items(b"R", [wire.integer(50), wire.text("object"), values.agreeing(51)])
+        echoed = r.choice(values.seen) if values.seen else b"N"
+        plain = r.choice((thing, thing, thing, echoed, b"N"))
+        if operation == "call":
+            for handle in [each for each in arguments[1] if type(each) is codec.Handle]:
+                if handle.tag == codec.TESTS and r.random() < 0.9:
+                    called = wire.items(b"C", [wire.integer(handle.parts[0])])
+                    self._send(values.ask(address, (called, plain)))
+                    self._question()
+        word = "value"
+        if operation in ("get", "compare", "drive", "names", "members", "subclass", "stage"):
+            plain = self._plausible(operation, arguments)
+        elif name in ("eq", "ne", "lt", "le", "gt", "ge", "contains", "bool", "exit", "aexit"):
+            plain = b"T"
+        elif name in ("len", "hash", "index", "int"):
+            plain = r.choice((wire.integer(2), echoed))
+        elif name in ("str", "repr", "format"):
+            plain = r.choice((wire.text("x"), echoed))
+        elif name == "iter":
+            plain = wire.items(b"R", [wire.integer(52), wire.text("generator")])
+        elif name == "next" and r.random() < 0.4:
+            word, plain = "raised", values.ending()
+        elif name is not None and type(arguments[-1]) in (int, float):
+            # The distance to what the first question expected: none, and not always the same.
+            self._first = arguments[-1] if self._first is None else self._first
+            plain = wire.atom(arguments[-1] - self._first)
+        parts = [wire.text(word), plain, wire.items(b"t", []), wire.integer(address)]
+        self._send(wire.message(wire.items(b"t", parts)))
 
     def _misbehave(self, address: object) -> None:
         r, values = self.random, self._values

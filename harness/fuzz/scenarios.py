@@ -146,6 +146,16 @@ def addressed_to_an_object() -> dict[str, object]:
     return program.end()
 
 
+def ends_inside_a_broad_except() -> dict[str, object]:
+    """Closes where the statement swallows whatever happens."""
+    program = Program(["try:\n    f(2)\nexcept BaseException:\n    pass"])
+    program.ready("f")
+    program.give_function()
+    program.next()
+    program._socket.close()
+    return program.grader.outcome()
+
+
 def refuses_threads() -> dict[str, object]:
     """Raises where it is told that tests have threads."""
     program = Program(

@@ -385,9 +385,22 @@ class Values:
         doc = self.random.choice((b"N", text("doc"), self.atom()))
         parts = [integer(number), text("class"), text(module), text(name), doc]
         parts += [items(b"t", bases), items(b"t", specials), flags]
-        if self.random.random() < 0.03:
+        if name != "Thing" and self.random.random() < 0.03:
             parts.pop(self.random.randrange(len(parts)))
         return items(b"R", parts)
+
+    def agreeing(self, number: int) -> bytes:
+        """A class whose every operator is its own, described as it should be."""
+        specials = self.random.sample(SPECIALS, len(SPECIALS) - self.random.choice((0, 5, 20)))
+        return self._class(
+            number, "solution", "Thing", [], [text(each) for each in specials], items(b"m", [])
+        )
+
+    def ending(self) -> bytes:
+        """StopIteration."""
+        kind = self._class(53, "builtins", "StopIteration", [], [], items(b"m", []))
+        parts = [integer(54), text("exception"), kind, items(b"t", []), text(""), items(b"m", [])]
+        return items(b"R", [*parts, items(b"t", [b"N", b"N", b"F", b"N"])])
 
     def error(self, depth: int = 0) -> bytes:
         r = self.random
@@ -484,8 +497,11 @@ class Values:
             parts[self.random.randrange(4)] = self.value(2)
         return message(items(b"t", parts), dropped, updates)
 
-    def ask(self, address: int) -> bytes:
-        """A question of the program about an object of the tests."""
+    def ask(self, address: int, call: tuple[bytes, bytes] | None = None) -> bytes:
+        """A question of the program about an object of the tests; `call` is one to call, and with what."""
+        if call is not None:
+            parts = [text("ask"), text("call"), items(b"t", call), items(b"t", []), integer(9)]
+            return message(items(b"t", [*parts, integer(address)]))
         r = self.random
         args = [self.tests() if r.random() < 0.9 else self.value(1)]
         operation = r.choice(OPERATIONS)

@@ -74,6 +74,12 @@ def test_an_exit_is_the_program_s_however_many_exceptions_follow():
     assert outcome["tampering"] == [["exit_in_call", "SystemExit"]]
 
 
+def test_an_end_that_a_statement_swallows_fails_it():
+    outcome = scenario("ends_inside_a_broad_except")
+    assert outcome["results"] == [[False, "the program ended: its process ended"]]
+    assert not outcome["complete"]
+
+
 @pytest.mark.parametrize(
     ("name", "ended"),
     [
