@@ -29,6 +29,9 @@ QUESTIONS = frozenset(
 )
 # The same, where a second argument says what to answer.
 DEFAULTING = frozenset("get setdefault pop".split())
+# What `ExitStack` looks up on a class: one that was not described would be the program's own, and could swallow a
+# failed check.
+MANAGING = frozenset(("__enter__", "__exit__", "__aenter__", "__aexit__"))
 # What plain data can be asked: of a result that the test's operand went into, the program would answer knowingly.
 PLAIN_NAMES = frozenset(
     name
@@ -62,7 +65,7 @@ class MirrorType(type):
         return cls._rlox_session.construct(cls, args, kwargs)
 
     def __getattr__(cls, name):
-        if name.startswith("_rlox") or "_rlox_session" not in cls.__dict__:
+        if name.startswith("_rlox") or name in MANAGING or "_rlox_session" not in cls.__dict__:
             raise AttributeError(name)
         value = cls._rlox_session.request("getattr", cls, name)
         if isinstance(value, MirrorType):

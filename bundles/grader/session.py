@@ -702,7 +702,8 @@ class Session:
         inherited = {each for parent in parents for each in getattr(parent, "_rlox_specials", ())}
         body["_rlox_specials"] = frozenset(specials) | inherited
         body["_rlox_enum"] = flags.get("enum") is True
-        body["_rlox_instancecheck"] = flags.get("instancecheck") is True
+        # Not of exceptions: `suppress` would ask the program whether to swallow a failed check.
+        body["_rlox_instancecheck"] = flags.get("instancecheck") is True and error is None
         if type(flags.get("fields")) is list:
             body["__dataclass_fields__"] = {
                 each: data_field(each) for each in flags["fields"] if type(each) is str

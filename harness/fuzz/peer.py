@@ -188,8 +188,7 @@ def not_plain(message: object) -> Iterator[type]:
             } != {int}:
                 yield type(value._numerator)
             if kind.__name__ == "mappingproxy":
-                # What it shows is what it wraps; a mirror's own answers would be asked here.
-                waiting += [each for each in __import__("gc").get_referents(value)]
+                waiting += [*value.keys(), *value.values()]
         elif isinstance(value, type):
             if value.__module__.partition(".")[0] not in sys.stdlib_module_names:
                 yield value
@@ -287,14 +286,14 @@ class Peer:
         self._verbose = verbose
         # How often it follows the protocol: some cases should come far, others end at once.
         self.manners = self.random.choice((0.5, 0.8, 0.95, 0.98, 1.0))
-        # A liar that keeps to the protocol: one class of its own, whose operators agree to everything.
+        # A liar that keeps to the protocol: its one class has operators that agree to everything.
         self.coherent = self.random.random() < 0.5
         if self.coherent:
             self.manners = 1.0
         self._first: float | None = None
         self.steps = self.random.choice((1, 3, 10, 40, 150))
         self.broke = False
-        self.ponged = False
+        self.pinged = False
 
     def run(self) -> None:
         try:
@@ -373,8 +372,8 @@ class Peer:
     def _answer(self, question: tuple[object, ...]) -> None:
         r = self.random
         operation, arguments, _, address = question
+        self.pinged = self.pinged or operation == "ping"
         if operation == "ping" and r.random() < 0.9:
-            self.ponged = True
             self._send(wire.message(wire.atom(("value", arguments[0], (), address))))
             return
         if self.coherent:
@@ -532,11 +531,11 @@ def violations(outcome: dict[str, object], tests: list[str], peer: Peer) -> list
         f"passed: {test}" for (passed, _), test in zip(results, tests, strict=False) if passed
     ]
     complete = outcome["complete"]
-    if complete and (peer.broke or not peer.ponged):
+    if complete and (peer.broke or not peer.pinged):
         found.append("complete although the program did not keep to the protocol")
     if complete and outcome["ended"] is not None:
         found.append("complete although the program is gone")
-    if not complete and outcome["loaded"] and outcome["ended"] is None and not peer.ponged:
+    if not complete and outcome["loaded"] and outcome["ended"] is None and not peer.pinged:
         found.append("not complete, and nothing says why")
     return found
 

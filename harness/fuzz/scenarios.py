@@ -156,6 +156,50 @@ def ends_inside_a_broad_except() -> dict[str, object]:
     return program.grader.outcome()
 
 
+def exits_by_an_attribute() -> dict[str, object]:
+    """Has no `__exit__`, but an attribute of that name where `ExitStack` looks."""
+    test = (
+        "import contextlib\nwith contextlib.ExitStack() as stack:\n"
+        "    assert stack.enter_context(f(2)) == 12345"
+    )
+    program = Program([test])
+    program.ready("f")
+    program.give_function()
+    program.next()
+    program.give(instance(5, described(6, "solution", "Thing", "__enter__", "__call__")))
+    for _ in range(4):
+        # `__exit__`, and what it says.
+        question = program.next()
+        if question is None or question[0] == "ping":
+            program.give(wire.atom(question[1][0]) if question else b"N")
+            break
+        program.give(b"T" if question[0] == "call" else instance(5, described(6, "", "")))
+    return program.end()
+
+
+def suppresses_everything() -> dict[str, object]:
+    """Says of its exception that every other one is of its kind."""
+    program = Program(
+        ["import contextlib\nwith contextlib.suppress(Own):\n    assert f(2) == 12345"]
+    )
+    program.ready("f", "Own")
+    flags = wire.items(b"m", [wire.text("instancecheck"), b"T"])
+    base = described(7, "builtins", "Exception")
+    head = [wire.integer(6), wire.text("class"), wire.text("solution"), wire.text("Own"), b"N"]
+    own = wire.items(b"R", [*head, wire.items(b"t", [base]), wire.atom(()), flags])
+    program.next()
+    program.give(wire.items(b"t", [b"T", own]))
+    program.give_function()
+    program.next()
+    program.give(b"N")
+    question = program.next()
+    if question is not None and question[0] == "issubclass":
+        program.give(b"T")
+    elif question is not None:
+        program.give(wire.atom(question[1][0]))
+    return program.end()
+
+
 def refuses_threads() -> dict[str, object]:
     """Raises where it is told that tests have threads."""
     program = Program(

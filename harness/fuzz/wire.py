@@ -498,7 +498,7 @@ class Values:
         return message(items(b"t", parts), dropped, updates)
 
     def ask(self, address: int, call: tuple[bytes, bytes] | None = None) -> bytes:
-        """A question of the program about an object of the tests; `call` is one to call, and with what."""
+        """A question about an object of the tests; `call` is one to call, and with what."""
         if call is not None:
             parts = [text("ask"), text("call"), items(b"t", call), items(b"t", []), integer(9)]
             return message(items(b"t", [*parts, integer(address)]))

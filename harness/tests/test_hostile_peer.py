@@ -74,6 +74,12 @@ def test_an_exit_is_the_program_s_however_many_exceptions_follow():
     assert outcome["tampering"] == [["exit_in_call", "SystemExit"]]
 
 
+@pytest.mark.parametrize("name", ["exits_by_an_attribute", "suppresses_everything"])
+def test_the_program_swallows_no_failed_check(name: str):
+    ((passed, _),) = scenario(name)["results"]
+    assert not passed
+
+
 def test_an_end_that_a_statement_swallows_fails_it():
     outcome = scenario("ends_inside_a_broad_except")
     assert outcome["results"] == [[False, "the program ended: its process ended"]]
