@@ -260,8 +260,8 @@ pub(crate) fn both(first: Judged, second: Judged) -> Judged {
     Judged { verdict, reward, exit_status, authenticated, tests, tampering }
 }
 
-/// Equal but for white space at the ends of lines and of the output.
-fn same_output(got: &[u8], expected: &str) -> bool {
+/// Whether the output is the expected one, white space at the ends of lines and of the text left aside.
+pub(crate) fn same_output(got: &[u8], expected: &str) -> bool {
     let Ok(got) = std::str::from_utf8(got) else { return false };
     let lines =
         |text: &str| text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();

@@ -7,6 +7,7 @@
 pub mod cli;
 
 mod api;
+mod bench;
 mod config;
 mod corpus;
 mod doctor;

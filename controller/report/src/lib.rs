@@ -40,7 +40,7 @@ pub use model::{Condition, Fraction, Problem, Sweep, Trial, TrialKey, TrialState
 pub use plot::plot;
 pub use published::{PUBLISHED, Published};
 pub use run_summary::{ExitStatus, RunSummary};
-pub use stats::{BOOTSTRAP_RESAMPLES, BOOTSTRAP_SEED, Interval};
+pub use stats::{BOOTSTRAP_RESAMPLES, BOOTSTRAP_SEED, Interval, wilson};
 pub use summary::{
     Gpu, Guardrail, GuardrailStatus, Headline, Integrity, Method, PARITY_MARGIN, Pair, Parity, RewardCell,
     StepTime, StepTimeRatio, Summary, SurvivalCell, TrialLine, TrialOutcome, UnjudgedTrial, summarise,

@@ -43,7 +43,8 @@ impl Interval {
 
 /// Wilson's score interval for `successes` of `total`, 95 %. Unlike the normal approximation it is sensible
 /// at 3 of 3. `None` for an empty cell.
-pub(crate) fn wilson(successes: u32, total: u32) -> Option<Interval> {
+#[must_use]
+pub fn wilson(successes: u32, total: u32) -> Option<Interval> {
     if total == 0 || successes > total {
         return None;
     }

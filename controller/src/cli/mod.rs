@@ -1,5 +1,6 @@
 //! Command lines of `rlox-controller` and `rlox-verify-server`.
 
+mod bench;
 mod check;
 mod doctor;
 mod serve;
@@ -50,6 +51,11 @@ enum Commands {
         #[command(subcommand)]
         command: check::CorpusCommands,
     },
+    /// Measure how often verdicts are wrong, and what they cost.
+    Bench {
+        #[command(subcommand)]
+        command: bench::BenchCommands,
+    },
     /// The benchmark: trials with and without the sandbox.
     Sweep {
         #[command(subcommand)]
@@ -88,6 +94,7 @@ pub fn controller() -> ExitCode {
             Commands::Verify(args) => check::verify(args),
             Commands::Doctor(args) => doctor::execute(&args),
             Commands::Corpus { command } => check::corpus(command),
+            Commands::Bench { command } => bench::execute(command),
             Commands::Sweep { command } => sweep::execute(command),
         },
     )

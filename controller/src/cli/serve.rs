@@ -70,12 +70,12 @@ enum ExtraLayer {
 
 /// Isolation layers that an operator may give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Layer {
+pub(super) enum Layer {
     /// Limits on memory, tasks and CPU.
     Cgroup,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.1..=3600.0).contains(&value) => Ok(value),
         Ok(_) | Err(_) => Err("a number of seconds from 0.1 to 3600".into()),

@@ -92,7 +92,8 @@ fn float(count: usize) -> f64 {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a sweep")]
-fn clock(secs: f64) -> String {
+/// Minutes and seconds.
+pub(crate) fn clock(secs: f64) -> String {
     let secs = secs.max(0.0).round() as u64;
     format!("{}:{:02}", secs / 60, secs % 60)
 }
