@@ -18,6 +18,8 @@ use crate::service::{Service, VerifyError};
 const CODE: &str = "def add(a, b):\n    return a + b\n";
 const TESTS: [&str; 3] =
     ["assert add(1, 2) == 3", "assert add(-1, 1) == 0", "assert add(10**9, 1) == 1000000001"];
+/// The longest that a run may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Of each kind, before anything is counted.
 const WARM_UP: u32 = 5;
 
@@ -199,9 +201,6 @@ fn median(mut values: Vec<f64>) -> f64 {
         (_, None) | (None, _) => 0.0,
     }
 }
-
-/// The longest that a run may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

@@ -63,8 +63,8 @@ pub(super) fn read() -> io::Result<Cpu> {
     }
     let me = std::process::id();
     let seconds = |ticks_used: u64| seconds(ticks_used, ticks);
-    let mut cpu = Cpu::default();
-    cpu.service = seconds(all.get(&me).map(|stat| stat.own + stat.reaped).unwrap_or_default());
+    let service = seconds(all.get(&me).map(|stat| stat.own + stat.reaped).unwrap_or_default());
+    let mut cpu = Cpu { service, ..Cpu::default() };
     for (pid, _) in all.iter().filter(|(_, stat)| stat.parent == me) {
         let used = seconds(tree(&all, *pid));
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

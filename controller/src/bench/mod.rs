@@ -17,4 +17,4 @@ pub(crate) use cost::{PATIENCE, Plan as CostPlan, measure};
 pub(crate) use integrity::{Row, longest_step, run};
 pub(crate) use programs::{Selection, load};
 pub(crate) use record::{Machine, Record};
-pub(crate) use tally::{Tally, final_line, table};
+pub(crate) use tally::{Tally, final_line, mistakes, table};

@@ -144,6 +144,20 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
     text
 }
 
+/// A line for each program that the service judged wrongly.
+pub(crate) fn mistakes(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let Some(graded) = row.ways.get(&Way::Verify).filter(|graded| graded.rewarded != row.honest) else {
+            continue;
+        };
+        let kind = if row.honest { "honest, not rewarded" } else { "wrong, rewarded" };
+        let message = graded.message.as_deref().unwrap_or_default();
+        text += &format!("/verify: {} ({kind}): {} {message}\n", row.id, graded.verdict.word());
+    }
+    text
+}
+
 /// The result in one line.
 pub(crate) fn final_line(tallies: &[Tally]) -> String {
     let Some(ours) = tallies.iter().find(|tally| tally.way == Way::Verify) else { return String::new() };
@@ -168,7 +182,9 @@ mod tests {
     fn row(family: &str, honest: bool, ways: &[(Way, bool, Verdict)]) -> Row {
         let ways = ways
             .iter()
-            .map(|(way, rewarded, verdict)| (*way, Graded { rewarded: *rewarded, verdict: *verdict }))
+            .map(|(way, rewarded, verdict)| {
+                (*way, Graded { rewarded: *rewarded, verdict: *verdict, message: None })
+            })
             .collect();
         Row { id: "x".into(), family: family.into(), honest, ways }
     }
@@ -229,6 +245,13 @@ mod tests {
         assert_eq!((tallies[0].unknown, tallies[1].judge_lost, tallies[2].judge_lost), (1, 1, 0));
         assert_eq!(tallies[2].families["exit"], Count { hits: 2, of: 2 });
         assert!(!tallies[0].flawless());
+    }
+
+    #[test]
+    fn a_mistake_of_the_service_is_named_and_none_of_the_others() {
+        assert_eq!(mistakes(&rows()), "");
+        let wrong = row("exit", false, &[(Way::Verify, true, Verdict::Passed)]);
+        assert_eq!(mistakes(&[wrong]), "/verify: x (wrong, rewarded): passed \n");
     }
 
     #[test]

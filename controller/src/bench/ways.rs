@@ -91,11 +91,14 @@ struct Step {
 }
 
 /// What came of one program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Graded {
     pub(crate) rewarded: bool,
     /// How the last container that it took ended.
     pub(crate) verdict: Verdict,
+    /// The first message of a test that did not pass, where the way has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
 }
 
 /// A program could not be graded.
@@ -126,7 +129,7 @@ pub(crate) async fn grade(
     timeout: Duration,
 ) -> Result<Graded, GradeError> {
     let refused = |reason: String| GradeError::Refused { reason };
-    let mut graded = Graded { rewarded: false, verdict: Verdict::Error };
+    let mut graded = Graded { rewarded: false, verdict: Verdict::Error, message: None };
     let word = random_id().map_err(|error| GradeError::Random { reason: error.to_string() })?;
     for step in steps(way, program, timeout, &word) {
         let request: VerifyRequest =
@@ -134,7 +137,16 @@ pub(crate) async fn grade(
         let job =
             request.into_job(&service.config.ceilings).map_err(|problem| refused(format!("{problem:?}")))?;
         let finished = service.verify_batched(job).await?;
-        graded = Graded { rewarded: step.rule.holds(&finished), verdict: finished.judged.verdict };
+        graded = Graded {
+            rewarded: step.rule.holds(&finished),
+            verdict: finished.judged.verdict,
+            message: finished
+                .judged
+                .tests
+                .into_iter()
+                .find(|test| !test.passed)
+                .and_then(|test| test.message),
+        };
         if !graded.rewarded {
             break;
         }

@@ -37,7 +37,7 @@ Exit codes: 0 /verify made no mistake; 1 it did, or the sandbox failed; 130 inte
     #[command(after_help = "\
 CPU time is user and system time of the controller, its launchers, the snippet's containers and the grader with\n\
 its forks. Rounds of both kinds alternate. Run it on a machine that is quiet; neighbours cost caches, too.\n\n\
-Example:\n  rlox-controller bench cost --rounds 20 --each 10")]
+Example:\n  rlox-controller bench cost --rounds 10 --each 20")]
     Cost(CostArgs),
 }
 
@@ -69,10 +69,10 @@ pub(super) struct CostArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Rounds of each kind.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
     /// Runs in a round.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     each: u32,
     /// Run although this layer is missing.
     #[arg(long, value_name = "LAYER", value_enum)]
@@ -144,6 +144,7 @@ fn integrity(args: &IntegrityArgs) -> Result<ExitCode, Failure> {
     let Some((rows, machine)) = measured(config, measure)? else { return Ok(ExitCode::from(130)) };
     let tallies = Tally::all(&rows);
     println!("{}", bench::table(&tallies));
+    print!("{}", bench::mistakes(&rows));
     println!(
         "{count} programs, {} s each, {workers} at once, in {}; {}",
         args.timeout_secs,
