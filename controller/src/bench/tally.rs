@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::integrity::Row;
 use super::ways::Way;
-use crate::judge::Verdict;
 
 /// So many of so many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,8 +95,7 @@ impl Tally {
                 tally.forged.add(graded.rewarded);
                 tally.families.entry(row.family.clone()).or_default().add(graded.rewarded);
             }
-            let lost = way == Way::InProcess && graded.verdict != Verdict::Completed;
-            tally.judge_lost += u32::from(lost);
+            tally.judge_lost += u32::from(graded.judge_lost);
         }
         tally
     }
@@ -110,17 +108,22 @@ impl Tally {
 
 /// A Markdown table with aligned columns, and what does not fit into it below.
 pub(crate) fn table(tallies: &[Tally]) -> String {
-    let families: Vec<_> = tallies.first().map(|tally| tally.families.iter().collect()).unwrap_or_default();
+    // A program without a verdict is missing in one way only: each family has its size where it is whole.
+    let mut families: BTreeMap<&String, u32> = BTreeMap::new();
+    for (name, count) in tallies.iter().flat_map(|tally| &tally.families) {
+        let size = families.entry(name).or_default();
+        *size = count.of.max(*size);
+    }
     let mut cells = vec![vec![
         "way of grading".to_owned(),
         "wrong programs rewarded".to_owned(),
         "honest programs not rewarded".to_owned(),
     ]];
-    cells[0].extend(families.iter().map(|(name, count)| format!("{name} (of {})", count.of)));
+    cells[0].extend(families.iter().map(|(name, size)| format!("{name} (of {size})")));
     for tally in tallies {
         let mut row = vec![tally.label.to_owned(), tally.forged.cell(), tally.refused.cell()];
         let hits = |name: &String| tally.families.get(name).map(|count| count.hits).unwrap_or_default();
-        row.extend(families.iter().map(|(name, _)| hits(name).to_string()));
+        row.extend(families.keys().map(|name| hits(name).to_string()));
         cells.push(row);
     }
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -178,26 +181,35 @@ pub(crate) fn final_line(tallies: &[Tally]) -> String {
 mod tests {
     use super::super::ways::Graded;
     use super::*;
+    use crate::judge::Verdict;
 
     fn row(family: &str, honest: bool, ways: &[(Way, bool, Verdict)]) -> Row {
         let ways = ways
             .iter()
             .map(|(way, rewarded, verdict)| {
-                (*way, Graded { rewarded: *rewarded, verdict: *verdict, message: None })
+                (
+                    *way,
+                    Graded {
+                        rewarded: *rewarded,
+                        verdict: *verdict,
+                        judge_lost: *verdict == Verdict::Timeout,
+                        message: None,
+                    },
+                )
             })
             .collect();
         Row { id: "x".into(), family: family.into(), honest, ways }
     }
 
     fn rows() -> Vec<Row> {
-        use Verdict::{Completed, Error, Failed, Passed};
+        use Verdict::{Completed, Error, Failed, Passed, Timeout};
         vec![
             row(
                 "exit",
                 false,
                 &[
                     (Way::Verify, false, Failed),
-                    (Way::InProcess, false, Error),
+                    (Way::InProcess, false, Timeout),
                     (Way::ExitCode, true, Completed),
                     (Way::Nonce, false, Completed),
                 ],

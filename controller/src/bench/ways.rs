@@ -66,6 +66,14 @@ enum Rule {
 }
 
 impl Rule {
+    /// The process that decides left no decision.
+    fn undecided(&self, finished: &Finished) -> bool {
+        match self {
+            Self::Says(word) => said(finished, word).is_none(),
+            Self::Rewarded | Self::ExitZero | Self::EndsWith(_) | Self::Prints(_) => false,
+        }
+    }
+
     fn holds(&self, finished: &Finished) -> bool {
         let left = finished.judged.exit_status == "Clean(0)";
         let printed = &finished.stdout;
@@ -73,15 +81,17 @@ impl Rule {
             Self::Rewarded => finished.judged.reward == Some(1.0),
             Self::ExitZero => left,
             Self::EndsWith(word) => left && printed.text.trim_end().ends_with(word.as_str()),
-            Self::Says(word) => {
-                let said = printed.text.lines().rev().find_map(|line| line.strip_prefix(word.as_str()));
-                said == Some(" 1")
-            }
+            Self::Says(word) => said(finished, word) == Some(" 1"),
             Self::Prints(wanted) => {
                 left && !printed.truncated && same_output(printed.text.as_bytes(), wanted)
             }
         }
     }
+}
+
+/// What an in-process trainer decided; none where the program ended or hung it.
+fn said<'a>(finished: &'a Finished, word: &str) -> Option<&'a str> {
+    finished.stdout.text.lines().rev().find_map(|line| line.strip_prefix(word))
 }
 
 /// One request and what has to come of it.
@@ -96,6 +106,8 @@ pub(crate) struct Graded {
     pub(crate) rewarded: bool,
     /// How the last container that it took ended.
     pub(crate) verdict: Verdict,
+    /// The process that decides was gone or hung.
+    pub(crate) judge_lost: bool,
     /// The first message of a test that did not pass, where the way has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
@@ -129,7 +141,7 @@ pub(crate) async fn grade(
     timeout: Duration,
 ) -> Result<Graded, GradeError> {
     let refused = |reason: String| GradeError::Refused { reason };
-    let mut graded = Graded { rewarded: false, verdict: Verdict::Error, message: None };
+    let mut graded = Graded { rewarded: false, verdict: Verdict::Error, judge_lost: false, message: None };
     let word = random_id().map_err(|error| GradeError::Random { reason: error.to_string() })?;
     for step in steps(way, program, timeout, &word) {
         let request: VerifyRequest =
@@ -140,6 +152,7 @@ pub(crate) async fn grade(
         graded = Graded {
             rewarded: step.rule.holds(&finished),
             verdict: finished.judged.verdict,
+            judge_lost: step.rule.undecided(&finished),
             message: finished
                 .judged
                 .tests
@@ -284,6 +297,14 @@ mod tests {
             assert!(rule.holds(&good), "{rule:?}");
             assert!(!rule.holds(&bad), "{rule:?}");
         }
+    }
+
+    #[test]
+    fn only_an_in_process_judge_can_be_lost_and_a_refusal_is_no_loss() {
+        let says = Rule::Says("w7".into());
+        assert!(says.undecided(&finished("Clean(0)", None, "w8 1")));
+        assert!(!says.undecided(&finished("Clean(0)", None, "w7 0")));
+        assert!(!Rule::ExitZero.undecided(&finished("Timeout", None, "")));
     }
 
     #[test]
