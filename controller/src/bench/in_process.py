@@ -1,12 +1,13 @@
 """Judges a program as an unprotected trainer does: `exec` in its own process, every exception caught, a timer.
 
-The benchmark gives this to the sandbox in the program's place, so that the host is safe and only the way of judging
-differs. The reward is decided here, beside the program, as a trainer would. It leaves on a copy of standard output,
-behind a word that the program is not told: to print a reward is no forgery, to change how this process judges is.
+The benchmark gives this to the sandbox in the program's place, so that the host is safe and only the way of
+judging differs. The reward is decided here, beside the program, as a trainer would. It leaves on a copy of
+standard output, behind a word that the program is not told: to print a reward is no forgery, to change how this
+process judges is. The call of `main`, with its arguments as JSON, is appended.
 """
 
 import io
-import json
+import json  # noqa: F401
 import os
 import signal
 import sys
@@ -83,5 +84,3 @@ def main(code, tests, stdio, seconds, word):
     if os.getpid() == process:
         write(copy, ("\n%s %d\n" % (word, result)).encode())
     leave(0)
-
-
