@@ -4,16 +4,12 @@ The program may call what it was given and use public attributes of objects whos
 nothing else of this process: no private name, no frame, no test case, no code.
 """
 
-import asyncio
+import _thread
 import inspect
 import io
 import operator
-import queue
-import random
 import sys
-import threading
 import types
-import unittest
 
 import codec
 
@@ -21,15 +17,16 @@ MODULE = "__main__"
 # Classes of the library whose instances tests hand over for their methods.
 OPEN = (
     io.IOBase,
-    queue.Queue,
-    type(threading.Lock()),
-    type(threading.RLock()),
-    threading.Event,
-    threading.Condition,
-    threading.Semaphore,
-    random.Random,
+    type(_thread.allocate_lock()),
+    _thread.RLock,
 )
-CLOSED = (types.ModuleType, types.FrameType, types.CodeType, unittest.TestCase)
+# More of them, by name: what nobody has imported has no instances, and costs each fork nothing.
+OPEN_NAMES = (
+    ("queue", ("Queue",)),
+    ("threading", ("Event", "Condition", "Semaphore")),
+    ("random", ("Random",)),
+)
+CLOSED = (types.ModuleType, types.FrameType, types.CodeType)
 FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
 SPECIALS = (
     "call len iter next reversed getitem setitem delitem contains bool eq lt le gt ge hash str repr format int "
@@ -42,6 +39,19 @@ MOCK_WORDS = frozenset(
 
 def of_tests(kind):
     return getattr(kind, "__module__", None) == MODULE
+
+
+def is_test_case(value):
+    unittest = sys.modules.get("unittest")
+    kind = value if isinstance(value, type) else type(value)
+    return unittest is not None and issubclass(kind, unittest.TestCase)
+
+
+def is_open(value):
+    """Whether a class of the library has instances that tests hand over for their methods."""
+    loaded = ((sys.modules.get(module), names) for module, names in OPEN_NAMES)
+    found = tuple(getattr(module, name) for module, names in loaded if module for name in names)
+    return isinstance(value, (*OPEN, *found))
 
 
 def is_mock(value):
@@ -78,7 +88,7 @@ class Handed:
             return codec.Handle(codec.TESTS, 0, "module", value.__name__)
         if isinstance(value, types.TracebackType):
             return None
-        if isinstance(value, CLOSED) or (isinstance(value, type) and issubclass(value, unittest.TestCase)):
+        if isinstance(value, CLOSED) or is_test_case(value):
             raise TypeError("a %s of a test cannot be handed to the program" % type(value).__name__)
         number, known = self._number(value)
         if known:
@@ -143,7 +153,7 @@ class Handed:
         if not is_public(name):
             raise AttributeError("attribute %r of a test's object is private" % (name,))
         kind = value if isinstance(value, type) else type(value)
-        open_kind = of_tests(kind) or isinstance(value, OPEN) or codec.storage(value) is not None
+        open_kind = of_tests(kind) or is_open(value) or codec.storage(value) is not None
         mock = (
             is_mock(value)
             and name not in MOCK_WORDS
@@ -187,10 +197,14 @@ class Running:
 
     def __init__(self, coroutine):
         self._result = None
+        import threading
+
         threading.Thread(target=self._run, args=(coroutine,), daemon=True).start()
 
     def _run(self, coroutine):
         try:
+            import asyncio
+
             self._result = (True, asyncio.run(coroutine))
         except BaseException as error:
             self._result = (False, error)

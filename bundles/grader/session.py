@@ -1,13 +1,12 @@
 """One conversation with one program: questions go out, claims come back, and everything unexpected ends it."""
 
-import asyncio
+import _thread
 import collections.abc
 import contextlib
 import dataclasses
-import secrets
+import os
 import select
 import socket
-import threading
 import time
 import types
 import weakref
@@ -51,7 +50,8 @@ class Session:
 
     def __init__(self, channel):
         self._socket = channel
-        self._here = threading.local()
+        self._here = _thread._local()
+        self._main = _thread.get_ident()
         self._threads = 0
         self._mirrors = weakref.WeakValueDictionary()
         self._values = {}
@@ -118,7 +118,7 @@ class Session:
         """Whether the program is still there after the last statement, shown by an answer made just now."""
         if self.gone:
             return False
-        number = secrets.randbits(62)
+        number = int.from_bytes(os.urandom(7), "little")
         try:
             self.questions -= 1
             answer = self.request("ping", number)
@@ -128,6 +128,15 @@ class Session:
             self.gone = "protocol: no answer after the last statement"
             self._note("unexpected_message", self.gone)
         return not self.gone
+
+    def encoded(self, message):
+        """One frame as bytes; with `decoded`, for a rehearsal without a program."""
+        frame = bytearray()
+        codec.send_frame(lambda view: frame.extend(view) or len(view), self._encoder.encode(message))
+        return bytes(frame)
+
+    def decoded(self):
+        return self._decoder.decode(codec.receive_frame(self._socket.recv))
 
     def lookup(self, name):
         """(found, value) of a name in the program."""
@@ -194,7 +203,7 @@ class Session:
         address = getattr(self._here, "address", None)
         if address is None:
             address = 0
-            if self._threads and threading.current_thread() is not threading.main_thread():
+            if self._threads and _thread.get_ident() != self._main:
                 self._threads += 1
                 address = -self._threads
                 self._send((address, -1))
@@ -337,7 +346,7 @@ class Session:
 
     def _in_any_order(self, questions):
         order = list(range(len(questions)))
-        secrets.SystemRandom().shuffle(order)
+        order.sort(key=lambda place: os.urandom(8))
         answers = [None] * len(questions)
         for place in order:
             try:
@@ -371,6 +380,8 @@ class Session:
         return made
 
     async def _drive(self, awaitable):
+        import asyncio
+
         task = self.request("spawn", awaitable)
         try:
             await asyncio.sleep(0)
@@ -455,6 +466,8 @@ class Session:
 
     def _asked_aside(self, message):
         """A question of a thread of the program's own: it may wait for what this thread does next."""
+        import threading
+
         thread = threading.Thread(target=self._asked, args=message[1:5], daemon=True)
         thread.start()
         return thread

@@ -1,13 +1,13 @@
 """Runs test statements with the program's names resolved to mirrors."""
 
+import _thread
 import ast
 import contextlib
+import importlib.machinery
 import re
 import sys
-import threading
 import time
 import types
-import unittest
 
 import checks
 import guards
@@ -112,6 +112,27 @@ class ProgramModule(types.ModuleType):
         self.__dict__["_rlox_session"].request("unset", name)
 
 
+class AfterImport:
+    """Calls a function with a module of the library when that has been imported."""
+
+    def __init__(self, hooks):
+        self._hooks = hooks
+
+    def find_spec(self, name, path=None, target=None):
+        hook = self._hooks.pop(name, None)
+        if hook is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            hook(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
 class Runners:
     """Failures that a test statement would not raise: of a unittest runner, of a thread; and what a runner ran."""
 
@@ -124,8 +145,17 @@ class Runners:
             self.first = "%s: %s" % (kind, describe(error))
 
     def watch(self):
+        """Begins with each of the two as soon as it is there: neither is, unless the statements take it."""
+        hooks = {"threading": self._watch_threads, "unittest.result": self._watch_results}
+        for name in [name for name in hooks if name in sys.modules]:
+            hooks.pop(name)(sys.modules[name])
+        sys.meta_path.insert(0, AfterImport(hooks))
+
+    def _watch_threads(self, threading):
         threading.excepthook = lambda args: self.note("in a thread", args.exc_value)
-        result = unittest.result.TestResult
+
+    def _watch_results(self, module):
+        result = module.TestResult
         for name in ("addFailure", "addError"):
             setattr(result, name, self._noting(getattr(result, name)))
         result.addSubTest = self._noting(result.addSubTest)
@@ -217,9 +247,10 @@ def came_through(error):
 def serve_while_sleeping(session):
     """A test that sleeps waits for threads of the program, which may call what it handed over."""
     original = time.sleep
+    main = _thread.get_ident()
 
     def sleep(seconds):
-        if threading.current_thread() is threading.main_thread():
+        if _thread.get_ident() == main:
             seconds = session.serve_pending(seconds)
         original(seconds)
 

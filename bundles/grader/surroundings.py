@@ -5,9 +5,7 @@ Only what the statements' own text mentions is looked at, so that most verificat
 
 import contextlib
 import importlib
-import logging
 import os
-import random
 import re
 import stat
 import sys
@@ -90,6 +88,8 @@ class Surroundings:
     def start(self):
         """Begins to watch; for files, in a /tmp of this job's own."""
         if self._seeding:
+            import random
+
             original = random.seed
 
             def seed(*args, **kwargs):
@@ -171,6 +171,8 @@ class Surroundings:
         elif kind == "logged" and type(key) is str and type(value) is tuple and len(value) == 2:
             level, text = value
             if type(level) is int and type(text) is str:
+                import logging
+
                 logger = logging.getLogger(key if key != "root" else None)
                 if logger.isEnabledFor(level):
                     logger.handle(logger.makeRecord(key, level, "main.py", 1, text, (), None))
