@@ -13,6 +13,7 @@ mod error;
 mod filter;
 mod interrupt;
 mod landlock;
+mod null;
 mod oci;
 mod overlay;
 mod prepare;

@@ -4,7 +4,7 @@ use libcontainer::workload::default::get_executor;
 use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use oci_spec::runtime::Spec;
 
-use crate::{filter, landlock};
+use crate::{filter, landlock, null};
 
 /// Restricts itself, waits for the start, becomes the program.
 #[derive(Clone)]
@@ -18,7 +18,10 @@ impl Executor for Confined {
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
         get_executor().validate(spec)?;
         let filter = || self.filter.as_deref().map_or(Ok(()), filter::load);
-        landlock::restrict(spec).and_then(|()| filter()).map_err(ExecutorValidationError::ArgValidationError)
+        null::make_writable()
+            .and_then(|()| landlock::restrict(spec))
+            .and_then(|()| filter())
+            .map_err(ExecutorValidationError::ArgValidationError)
     }
 
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {

@@ -40,7 +40,8 @@ impl Executor for Program {
         let args = process.and_then(|process| process.args().clone()).unwrap_or_default();
         let env = process.and_then(|process| process.env().clone()).unwrap_or_default();
         let found = find(&args, &env).map(drop);
-        let restricted = found.and_then(|()| crate::landlock::restrict(spec));
+        let restricted =
+            found.and_then(|()| crate::null::make_writable()).and_then(|()| crate::landlock::restrict(spec));
         restricted.map_err(ExecutorValidationError::ArgValidationError)
     }
 

@@ -157,3 +157,12 @@ fn a_program_that_is_not_there_is_127() {
     let output = run(&[], &["/usr/bin/no-such-program"]).output().unwrap();
     assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
 }
+
+#[test]
+fn output_to_dev_null_is_no_error() {
+    if !ready() {
+        return;
+    }
+    let mut command = python("import sys\nprint('x', flush=True)\nprint('y', file=sys.stderr, flush=True)");
+    assert_eq!(command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code(), Some(0));
+}
