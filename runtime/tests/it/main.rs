@@ -10,6 +10,8 @@ mod devices;
 #[cfg(test)]
 mod dist;
 #[cfg(test)]
+mod docker;
+#[cfg(test)]
 mod doctor;
 #[cfg(test)]
 mod exit_codes;
