@@ -32,14 +32,17 @@ sys.path[:0] = [str(BUNDLES / "grader"), str(BUNDLES), str(HERE)]
 
 import channel
 import codec
+import forwarding
 import grader
 import guards  # noqa: F401
 import library
 import mirror
+import objects
 import session
 import shared
 import statements_unforgeable
 import surroundings
+import values
 import wire
 
 # Waiting for what should take milliseconds, on a machine that is busy.
@@ -52,8 +55,8 @@ FORBIDDEN = (
     "ctypes.dlopen",
     "webbrowser.", "shutil.", "urllib.", "ftplib.", "smtplib.", "pty.",
 )  # fmt: skip
-TABLES = [(codec, "_BUILDERS"), (codec, "_KNOWN"), (codec, "_TAGS"), (codec, "_SINGLETONS")]
-TABLES += [(library, "CLASSES"), (library, "TRUSTED"), (mirror, "FORWARDS"), (os, "environ")]
+TABLES = [(values, "_BUILDERS"), (values, "_KNOWN"), (codec, "_TAGS"), (codec, "_SINGLETONS")]
+TABLES += [(library, "CLASSES"), (library, "TRUSTED"), (forwarding, "FORWARDS"), (os, "environ")]
 
 
 class Watch:
@@ -196,7 +199,7 @@ def not_plain(message: object) -> Iterator[type]:
             kind, (BaseException, types.ModuleType, types.BuiltinFunctionType, types.CoroutineType)
         ):
             module = kind.__module__.partition(".")[0]
-            own = kind is session.UnavailableModule or module in (
+            own = kind is objects.UnavailableModule or module in (
                 "__main__",
                 "operator",
                 "copy",

@@ -27,6 +27,7 @@ import channel
 import codec
 import library
 import shared
+import values
 
 
 def fuzz(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -177,8 +178,8 @@ def test_a_name_alone_makes_no_container_of_the_library():
 
     assert shared.is_shared(collections.deque)
     assert not shared.is_shared(type("deque", (), {"__module__": "collections"}))
-    assert codec.known_parts({}.keys()) == ["keys", []]
-    assert codec.known_parts(type("mappingproxy", (), {"__module__": "builtins"})()) is None
+    assert values.parts({}.keys()) == ["keys", []]
+    assert values.parts(type("mappingproxy", (), {"__module__": "builtins"})()) is None
 
 
 def test_a_container_inside_itself_is_merged():
