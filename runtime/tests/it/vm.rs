@@ -356,6 +356,7 @@ fn root_on_cgroup_v2() {
     }
     let Some(kernel) = machine() else { return };
     // What is different there: ids, devices, and the cgroup at the root of all.
-    let chosen = "oci::config oci::limits::limits_are_in_force every_flag a_limit_that_the_host the_containers_filter";
+    let chosen =
+        "oci::config oci::limits::limits_are_in_force every_flag a_limit_that_the_host the_containers_filter";
     passes(&kernel, Kind::Root, chosen);
 }
