@@ -346,7 +346,7 @@ fn rootless_in_scopes_of_systemd() {
         return;
     }
     // What is different there: who makes, limits and removes the cgroup.
-    let chosen = "limits_are_in_force every_flag events_tell kill_all_reaches creates_killed a_run_that_is_killed \
+    let chosen = "oci::limits::limits_are_in_force every_flag events_tell kill_all_reaches creates_killed a_run_that_is_killed \
                   created_running_stopped it_joins_every";
     passes(&kernel, Kind::Systemd, chosen);
 }
@@ -358,6 +358,7 @@ fn root_on_cgroup_v2() {
     }
     let Some(kernel) = machine() else { return };
     // What is different there: ids, devices, and the cgroup at the root of all.
-    let chosen = "oci::config limits_are_in_force every_flag a_limit_that_the_host the_containers_filter";
+    let chosen =
+        "oci::config oci::limits::limits_are_in_force every_flag a_limit_that_the_host the_containers_filter";
     passes(&kernel, Kind::Root, chosen);
 }
