@@ -61,7 +61,7 @@ impl Metrics {
     }
 
     /// The text of `GET /metrics`.
-    pub(crate) fn render(&self, pool: PoolState) -> String {
+    pub(crate) fn render(&self, pool: PoolState, refused_reports: &[(&str, u64)]) -> String {
         let mut text = String::new();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut line = |line: std::fmt::Arguments<'_>| {
@@ -98,6 +98,11 @@ impl Metrics {
         line(format_args!("# TYPE rlox_tampering_total counter"));
         for (family, counter) in FAMILIES.iter().zip(&self.tampering) {
             line(format_args!("rlox_tampering_total{{family=\"{family}\"}} {}", read(counter)));
+        }
+        line(format_args!("# HELP rlox_refused_reports_total Reports of the grader that were not believed."));
+        line(format_args!("# TYPE rlox_refused_reports_total counter"));
+        for (reason, count) in refused_reports {
+            line(format_args!("rlox_refused_reports_total{{reason=\"{reason}\"}} {count}"));
         }
         for (name, help, value) in [
             ("rlox_workers", "Sandboxes that may run at once.", u64::from(pool.workers)),

@@ -52,5 +52,6 @@ pub(super) async fn health(State(api): State<Api>) -> (StatusCode, Json<Health>)
 }
 
 pub(super) async fn metrics(State(api): State<Api>) -> String {
-    api.service.metrics.render(api.service.pool.state())
+    let reports = api.service.environment.reports.read();
+    api.service.metrics.render(api.service.pool.state(), &reports)
 }

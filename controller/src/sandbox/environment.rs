@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rlox_host::{CgroupHome, Isolation, Owner, isolation, prepare, remove_stale};
 
+use super::reports::RefusedReports;
 use crate::config::ServiceConfig;
 use crate::home::Home;
 
@@ -24,6 +25,8 @@ pub(crate) struct Environment {
     directory: PathBuf,
     owner: Owner,
     next: AtomicU64,
+    /// Graders' reports that were not believed.
+    pub(crate) reports: RefusedReports,
 }
 
 /// The surroundings cannot be prepared.
@@ -77,7 +80,15 @@ impl Environment {
             .mode(0o711)
             .create(&directory)
             .map_err(EnvironmentError::system(format!("creating {}", directory.display())))?;
-        Ok(Self { home, cgroups, isolation, directory, owner, next: AtomicU64::new(0) })
+        Ok(Self {
+            home,
+            cgroups,
+            isolation,
+            directory,
+            owner,
+            next: AtomicU64::new(0),
+            reports: RefusedReports::default(),
+        })
     }
 
     /// A directory below the run directory.

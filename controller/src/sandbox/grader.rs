@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use super::memfd::sealed;
+use super::reports::Refused;
 use super::{Environment, Launcher, SandboxError};
 use crate::job::hex;
 use crate::judge::Report;
@@ -212,21 +213,26 @@ fn limits(concurrency: u16) -> Limits {
 }
 
 /// Checks a report's authentication and decodes it.
-pub(crate) fn authenticate(key: &[u8], bytes: &[u8]) -> Result<Report, SandboxError> {
-    let wrong = |reason: &str| SandboxError::Grader { reason: reason.to_owned() };
+pub(crate) fn authenticate(key: &[u8], bytes: &[u8]) -> Result<Report, Refused> {
     if bytes.is_empty() {
-        return Err(wrong("no report"));
+        return Err(Refused::Missing);
     }
     if bytes.len() > MAX_REPORT {
-        return Err(wrong("report too long"));
+        return Err(Refused::Malformed);
     }
-    let signed: Signed = serde_json::from_slice(bytes).map_err(|_| wrong("malformed report"))?;
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).map_err(|_| wrong("unusable key"))?;
+    let mut documents = serde_json::Deserializer::from_slice(bytes).into_iter::<Signed>();
+    let signed = documents.next().and_then(Result::ok).ok_or(Refused::Malformed)?;
+    match documents.next() {
+        None => {}
+        Some(Ok(_)) => return Err(Refused::Second),
+        Some(Err(_)) => return Err(Refused::Malformed),
+    }
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).map_err(|_| Refused::Unauthenticated)?;
     mac.update(signed.report.as_bytes());
-    let given = unhex(&signed.mac).ok_or_else(|| wrong("malformed authentication"))?;
+    let given = unhex(&signed.mac).ok_or(Refused::Malformed)?;
     // Constant-time comparison.
-    mac.verify_slice(&given).map_err(|_| wrong("wrong authentication"))?;
-    serde_json::from_str(&signed.report).map_err(|_| wrong("malformed report"))
+    mac.verify_slice(&given).map_err(|_| Refused::Unauthenticated)?;
+    serde_json::from_str(&signed.report).map_err(|_| Refused::Malformed)
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
@@ -258,13 +264,16 @@ mod tests {
 
     #[test]
     fn missing_malformed_and_wrongly_authenticated_reports_are_refused() {
-        assert!(authenticate(b"key", b"").is_err());
-        assert!(authenticate(b"key", b"{}").is_err());
-        assert!(authenticate(b"key", &signed(b"other", REPORT)).is_err());
+        let refused = |bytes: &[u8]| authenticate(b"key", bytes).unwrap_err();
+        assert_eq!(refused(b""), Refused::Missing);
+        assert_eq!(refused(b"{}"), Refused::Malformed);
+        assert_eq!(refused(&signed(b"other", REPORT)), Refused::Unauthenticated);
+        assert_eq!(refused(&signed(b"key", REPORT).repeat(2)), Refused::Second);
+        assert_eq!(refused(&[signed(b"key", REPORT), b"x".to_vec()].concat()), Refused::Malformed);
         let changed =
             String::from_utf8(signed(b"key", REPORT)).unwrap().replace("complete\\\":true", "complete\\\":1");
-        assert!(authenticate(b"key", changed.as_bytes()).is_err());
+        assert_eq!(refused(changed.as_bytes()), Refused::Unauthenticated);
         let odd = serde_json::to_vec(&serde_json::json!({ "report": REPORT, "mac": "abc" })).unwrap();
-        assert!(authenticate(b"key", &odd).is_err());
+        assert_eq!(refused(&odd), Refused::Malformed);
     }
 }

@@ -5,6 +5,7 @@ mod grader;
 mod launcher;
 mod memfd;
 mod pool;
+mod reports;
 mod worker;
 
 pub(crate) use environment::{Environment, EnvironmentError};

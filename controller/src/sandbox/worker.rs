@@ -14,6 +14,7 @@ use rlox_protocol::{Command, DescriptorRole, Outcome, Reply, SandboxRequest, Std
 use super::grader::{Grader, authenticate};
 use super::launcher::{stream_pair, timeout};
 use super::memfd::sealed;
+use super::reports::Refused;
 use super::{Environment, Launcher, SandboxError};
 use crate::job::{Captured, Events, Finished, Job, Usage, random_bytes};
 use crate::judge::{self, Judged, StdioRun};
@@ -228,17 +229,21 @@ impl Worker {
         drop((grader_end, report_end));
         launcher.run(request, &[code.as_fd(), snippet_end.as_fd(), trap_end.as_fd()])?;
         drop((snippet_end, trap_end));
-        let (outcome, bytes) = wait_both(launcher, report, Instant::now() + job.granted.timeout + LATE)?;
+        let waited = wait_both(launcher, report, Instant::now() + job.granted.timeout + LATE);
+        if let Err(SandboxError::Stuck { .. }) = &waited {
+            self.environment.reports.count(Refused::Late);
+        }
+        let (outcome, bytes) = waited?;
         let report = match authenticate(&key, &bytes) {
             Ok(report) => report,
-            // The program was ended from outside before there could be a report: that decides.
-            Err(error) => match judge::without_report(&outcome, job.tests.len(), &error.to_string()) {
-                Some(judged) => {
-                    tally.add(&outcome, job.granted.output_bytes);
-                    return Ok(judged);
-                }
-                None => return Err(error),
-            },
+            Err(refused) => {
+                self.environment.reports.count(refused);
+                let reason = format!("grader: its report is {}", refused.word());
+                // The program was ended from outside before there could be a report: that decides.
+                let judged = judge::without_report(&outcome, job.tests.len(), &reason);
+                tally.add(&outcome, job.granted.output_bytes);
+                return judged.ok_or(SandboxError::Grader { reason });
+            }
         };
         tally.add(&outcome, job.granted.output_bytes);
         let mut judged = judge::tests(&outcome, &report, job.tests.len());
