@@ -7,6 +7,7 @@ use oci_spec::runtime::Spec;
 
 use super::DeviceArgs;
 use crate::error::RuntimeError;
+use crate::oci::template;
 
 /// Flags of `spec`.
 #[derive(Debug, Clone, Args)]
@@ -36,10 +37,12 @@ impl SpecArgs {
                 bundle: bundle.clone(),
                 reason: format!("cannot load config.json: {error}"),
             })?,
-            None => match (nix::unistd::geteuid(), nix::unistd::getegid()) {
-                (uid, _) if uid.is_root() => Spec::default(),
-                (uid, gid) => Spec::rootless(uid.as_raw(), gid.as_raw()),
-            },
+            None => {
+                let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+                let caller = (!uid.is_root()).then_some((uid.as_raw(), gid.as_raw()));
+                serde_json::from_value(template::document(caller))
+                    .map_err(|error| RuntimeError::Request { reason: error.to_string() })?
+            }
         };
         self.devices.apply(&mut spec)?;
         serde_json::to_string_pretty(&spec)

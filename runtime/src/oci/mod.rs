@@ -20,7 +20,7 @@ mod scope;
 mod signal;
 mod start;
 mod store;
-mod template;
+pub(crate) mod template;
 mod terminal;
 mod time;
 pub(crate) mod update;

@@ -24,7 +24,8 @@ pub(crate) fn write(bundle: &Path, rootless: bool) -> Result<(), OciError> {
         .map_err(OciError::system(format!("writing {}", path.display())))
 }
 
-fn document(caller: Option<(u32, u32)>) -> Value {
+/// A shell in every namespace; `caller` maps these ids to root for one who is not.
+pub(crate) fn document(caller: Option<(u32, u32)>) -> Value {
     let capabilities = ["CAP_AUDIT_WRITE", "CAP_KILL", "CAP_NET_BIND_SERVICE"];
     let mut namespaces: Vec<_> = ["pid", "network", "ipc", "uts", "mount", "cgroup"].to_vec();
     if caller.is_some() {
