@@ -59,30 +59,31 @@ def _passed(node):
     return found
 
 
+def _sides(tree):
+    """Each side of each comparison of values, with the other sides of it; `is` compares no values."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and not all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
+            sides = [node.left, *node.comparators]
+            for place, side in enumerate(sides):
+                yield side, sides[:place] + sides[place + 1 :]
+
+
 def _read_beside(node):
     """Names that one side of a comparison reads while the other side passes them on."""
     found = set()
-    for each in ast.walk(node):
-        if isinstance(each, ast.Compare) and not all(isinstance(op, (ast.Is, ast.IsNot)) for op in each.ops):
-            sides = [each.left, *each.comparators]
-            for place, side in enumerate(sides):
-                others = sides[:place] + sides[place + 1 :]
-                read = {name.id for other in others for name in ast.walk(other) if isinstance(name, ast.Name)}
-                found |= read & _passed(side)
+    for side, others in _sides(node):
+        read = {name.id for other in others for name in ast.walk(other) if isinstance(name, ast.Name)}
+        found |= read & _passed(side)
     return found
 
 
 def references(tree):
     """Names that a comparison uses as what a call's result has to be."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and not all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
-            sides = [node.left, *node.comparators]
-            for place, side in enumerate(sides):
-                others = sides[:place] + sides[place + 1 :]
-                if isinstance(side, ast.Name) and any(_is_result(other) for other in others):
-                    found.add(side.id)
-    return found
+    return {
+        side.id
+        for side, others in _sides(tree)
+        if isinstance(side, ast.Name) and any(_is_result(other) for other in others)
+    }
 
 
 def _is_result(node):

@@ -62,15 +62,6 @@ NO_ERRORS = frozenset(("unittest", "doctest", "_pytest", "bdb"))
 VALUE_NAMES = frozenset(name for names in CLASSES.values() for name in names)
 
 
-def trusted(name):
-    """This process's own object of a name that tests compare with, or None."""
-    if name in TRUSTED_MODULES:
-        return importlib.import_module(name)
-    if name in TRUSTED:
-        return getattr(importlib.import_module(TRUSTED[name]), name)
-    return None
-
-
 def library_module(name):
     """This process's own module of a name, if it is one of the standard library."""
     if type(name) is not str:

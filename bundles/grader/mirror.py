@@ -217,7 +217,7 @@ class MirrorObject(Mirror):
 class MirrorFunction(MirrorObject):
     """A function or bound method of the program."""
 
-    __slots__ = ("_rlox_name",)
+    __slots__ = ()
 
     def __call__(self, *args, **kwargs):
         return self._rlox_session.call(self, args, kwargs)

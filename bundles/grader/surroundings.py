@@ -11,8 +11,7 @@ import stat
 import sys
 import warnings
 
-DIRECTORY = "/tmp"
-MAX_FILES, MAX_BYTES = 200, 4 << 20
+from files import DIRECTORY, MAX_BYTES, MAX_FILES, look
 
 STREAMS = re.compile(r"redirect_std|sys\.std|\bpatch\b|capsys|\bstdout\b|\bstdin\b")
 PATCHES = re.compile(r"\bpatch\b|setattr|builtins|\btime\.\w+ *=|\brandom\.\w+ *=|\bos\.\w+ *=")
@@ -179,22 +178,6 @@ class Surroundings:
         elif kind == "file" and self._files and type(key) is str:
             write(key, value)
             self._seen = look()
-
-
-def look():
-    """Every file and directory below /tmp, with a mark that differs after a change."""
-    found = {}
-    waiting = [DIRECTORY]
-    while waiting and len(found) < 10 * MAX_FILES:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                    found[entry.path] = True
-                elif entry.is_file(follow_symlinks=False):
-                    status = entry.stat(follow_symlinks=False)
-                    found[entry.path] = (status.st_mtime_ns, status.st_size, status.st_ino)
-    return found
 
 
 def read(path):

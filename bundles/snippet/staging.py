@@ -9,9 +9,7 @@ import io
 import os
 import sys
 
-DIRECTORY = "/tmp"
-# Bounds of what one reply carries of files.
-MAX_FILES, MAX_BYTES = 200, 4 << 20
+from files import MAX_BYTES, MAX_FILES, look
 
 
 class Stage:
@@ -127,22 +125,6 @@ def listen():
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(1)
     return records
-
-
-def look():
-    """Every file and directory below /tmp, with a mark that differs after a change."""
-    found = {}
-    waiting = [DIRECTORY]
-    while waiting and len(found) < 10 * MAX_FILES:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                    found[entry.path] = True
-                elif entry.is_file(follow_symlinks=False) and entry.name != "main.py":
-                    status = entry.stat(follow_symlinks=False)
-                    found[entry.path] = (status.st_mtime_ns, status.st_size, status.st_ino)
-    return found
 
 
 def read(path):
