@@ -40,15 +40,20 @@ fn three_hundred_verifications_leave_nothing_open() {
         .collect();
     let count = || watched.iter().map(|pid| descriptors(*pid)).collect::<Vec<_>>();
     wait_until("idle workers", SOON, || service.get("/health").json()["pool"]["busy"] == 0);
-    let (open, size, marks) = (
-        count(),
-        watched.iter().map(|pid| resident_kib(*pid)).collect::<Vec<_>>(),
-        traces(service.id()).len(),
-    );
+    // A connection that was just closed may take a moment: the first count that stays is the one to come back to.
+    let mut open = count();
+    let mut same = 0;
+    wait_until("the number of descriptors to stay", SOON, || {
+        let now = count();
+        same = if now == open { same + 1 } else { 0 };
+        open = now;
+        same == 20
+    });
+    let (size, marks) =
+        (watched.iter().map(|pid| resident_kib(*pid)).collect::<Vec<_>>(), traces(service.id()).len());
     for _ in 0..6 {
         round(50);
     }
-    // A connection that was just closed may take a moment.
     wait_until(&format!("descriptors {:?} to be {open:?} again", count()), SOON, || count() == open);
     wait_until("as many traces as before", SOON, || traces(service.id()).len() == marks);
     for (pid, before) in watched.iter().zip(size) {
