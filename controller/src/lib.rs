@@ -15,6 +15,7 @@ mod home;
 mod job;
 mod judge;
 mod metrics;
+mod progress;
 mod sandbox;
 mod server;
 mod service;

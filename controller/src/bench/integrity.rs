@@ -11,8 +11,9 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::programs::Program;
-use super::progress::Progress;
+use super::progress::State;
 use super::ways::{self, GradeError, Graded, Way};
+use crate::progress::Progress;
 use crate::service::Service;
 
 /// What the ways made of one program; a way that is missing had a failure of the sandbox.
@@ -33,7 +34,7 @@ pub(crate) fn longest_step(programs: &[Program], timeout: Duration) -> Duration 
 /// Grades all; rows are in the programs' order.
 pub(crate) async fn run(service: &Arc<Service>, programs: Vec<Program>, timeout: Duration) -> Vec<Row> {
     let mut rows: Vec<Row> = programs.iter().map(row).collect();
-    let progress = Progress::new(programs.len() * Way::ALL.len());
+    let progress = Progress::new(State::of(programs.len() * Way::ALL.len()));
     // A few more than there are workers, so that none waits, and a stop has little to wait for.
     let at_once = usize::from(service.config.workers) * 2;
     let programs: Vec<_> = programs.into_iter().map(Arc::new).collect();

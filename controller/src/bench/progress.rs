@@ -1,19 +1,18 @@
 //! The progress line of a long measurement: what is done, what the service got wrong so far, time left.
 
-use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ways::Way;
-use crate::sweep::clock;
+use crate::progress::{Progress, Shown, clock};
 
 /// Without a terminal, a line for each of so many parts.
 const PARTS: usize = 20;
 /// Columns of the bar.
 const BAR: usize = 24;
 
+/// What is known of the measurement now.
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     total: usize,
     done: usize,
     /// Wrong programs that the usual ways rewarded.
@@ -23,54 +22,35 @@ struct State {
     failed: usize,
 }
 
-/// Prints progress to standard error: one line that changes on a terminal, 20 lines elsewhere.
-#[derive(Debug)]
-pub(super) struct Progress {
-    state: Mutex<State>,
-    begun: Instant,
-    terminal: bool,
+impl State {
+    pub(super) fn of(total: usize) -> Self {
+        Self { total, ..Self::default() }
+    }
 }
 
-impl Progress {
-    pub(super) fn new(total: usize) -> Self {
-        let state = Mutex::new(State { total, ..State::default() });
-        Self { state, begun: Instant::now(), terminal: std::io::stderr().is_terminal() }
-    }
-
+impl Progress<State> {
     pub(super) fn graded(&self, way: Way, honest: bool, rewarded: bool) {
-        self.change(None, |state| {
+        self.done("", |state| {
             state.mistaken += usize::from(way == Way::Verify && honest != rewarded);
             state.fooled += usize::from(way != Way::Verify && !honest && rewarded);
         });
     }
 
     pub(super) fn failed(&self, why: &str) {
-        self.change(Some(why), |state| state.failed += 1);
+        self.done(&format!("{why}\n"), |state| state.failed += 1);
     }
 
-    fn change(&self, event: Option<&str>, change: impl FnOnce(&mut State)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut state);
-        state.done += 1;
-        let line = line(&state, self.begun.elapsed());
-        let part = |done: usize| done * PARTS / state.total.max(1);
-        let event = event.map(|event| format!("{event}\n")).unwrap_or_default();
-        let text = if self.terminal {
-            format!("\r\x1b[K{event}{line}")
-        } else if part(state.done) > part(state.done - 1) {
-            format!("{event}{line}\n")
-        } else {
-            event
-        };
-        // Progress that cannot be shown is no reason to stop.
-        std::io::stderr().write_all(text.as_bytes()).unwrap_or_default();
-    }
-
-    /// Ends the changing line.
-    pub(super) fn finish(&self) {
-        if self.terminal {
-            std::io::stderr().write_all(b"\n").unwrap_or_default();
-        }
+    /// One more is done; a log gets a line for each part of the whole, and every failure.
+    fn done(&self, event: &str, change: impl FnOnce(&mut State)) {
+        self.change(|state, elapsed| {
+            change(state);
+            state.done += 1;
+            let line = line(state, elapsed);
+            let part = |done: usize| done * PARTS / state.total.max(1);
+            let whole =
+                if part(state.done) > part(state.done - 1) { format!("{line}\n") } else { String::new() };
+            Shown { line, event: event.to_owned(), log: format!("{event}{whole}") }
+        });
     }
 }
 

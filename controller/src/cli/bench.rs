@@ -13,9 +13,9 @@ use super::{Failure, runtime};
 use crate::bench::{self, CostPlan, Machine, Record, Row, Selection, Tally};
 use crate::config::{Ceilings, ServiceConfig};
 use crate::home::Home;
+use crate::progress::clock;
 use crate::server;
 use crate::service::Service;
-use crate::sweep::clock;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchCommands {

@@ -8,6 +8,5 @@ mod store;
 mod trial;
 
 pub(crate) use plan::{Plan, Profile};
-pub(crate) use progress::clock;
 pub(crate) use scheduler::run;
 pub(crate) use store::Store;

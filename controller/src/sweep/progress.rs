@@ -1,14 +1,14 @@
 //! The progress line: trials done, running, survived, time left.
 
-use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rlox_report::TrialKey;
 
+use crate::progress::{Progress, Shown, clock};
+
 /// What is known of the sweep now.
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     total: usize,
     done: usize,
     earlier: usize,
@@ -17,26 +17,19 @@ struct State {
     parallel: usize,
 }
 
-/// Prints progress to standard error: one line that changes on a terminal, a line per event elsewhere.
-#[derive(Debug)]
-pub(super) struct Progress {
-    state: Mutex<State>,
-    begun: Instant,
-    terminal: bool,
+impl State {
+    pub(super) fn of(total: usize, earlier: usize, survived: usize, parallel: usize) -> Self {
+        Self { total, done: earlier, earlier, survived, running: Vec::new(), parallel }
+    }
 }
 
-impl Progress {
-    pub(super) fn new(total: usize, earlier: usize, survived: usize, parallel: usize) -> Self {
-        let state = State { total, done: earlier, earlier, survived, running: Vec::new(), parallel };
-        Self { state: Mutex::new(state), begun: Instant::now(), terminal: std::io::stderr().is_terminal() }
-    }
-
+impl Progress<State> {
     pub(super) fn started(&self, key: TrialKey) {
-        self.change(&format!("{key} started"), |state| state.running.push(key));
+        self.happened(&format!("{key} started"), |state| state.running.push(key));
     }
 
     pub(super) fn ended(&self, key: TrialKey, how: &str, survived: bool) {
-        self.change(&format!("{key} {how}"), |state| {
+        self.happened(&format!("{key} {how}"), |state| {
             state.running.retain(|running| *running != key);
             state.done += 1;
             state.survived += usize::from(survived);
@@ -44,24 +37,16 @@ impl Progress {
     }
 
     pub(super) fn abandoned(&self, key: TrialKey, why: &str) {
-        self.change(&format!("{key} {why}"), |state| state.running.retain(|running| *running != key));
+        self.happened(&format!("{key} {why}"), |state| state.running.retain(|running| *running != key));
     }
 
-    fn change(&self, event: &str, change: impl FnOnce(&mut State)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut state);
-        let line = line(&state, self.begun.elapsed());
-        let text =
-            if self.terminal { format!("\r\x1b[K{event}\n{line}") } else { format!("{line}  {event}\n") };
-        // Progress that cannot be shown is no reason to stop.
-        std::io::stderr().write_all(text.as_bytes()).unwrap_or_default();
-    }
-
-    /// Ends the changing line.
-    pub(super) fn finish(&self) {
-        if self.terminal {
-            std::io::stderr().write_all(b"\n").unwrap_or_default();
-        }
+    fn happened(&self, event: &str, change: impl FnOnce(&mut State)) {
+        self.change(|state, elapsed| {
+            change(state);
+            let line = line(state, elapsed);
+            let log = format!("{line}  {event}\n");
+            Shown { line, event: format!("{event}\n"), log }
+        });
     }
 }
 
@@ -89,13 +74,6 @@ fn line(state: &State, elapsed: Duration) -> String {
 #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
 fn float(count: usize) -> f64 {
     count as f64
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a sweep")]
-/// Minutes and seconds.
-pub(crate) fn clock(secs: f64) -> String {
-    let secs = secs.max(0.0).round() as u64;
-    format!("{}:{:02}", secs / 60, secs % 60)
 }
 
 #[cfg(test)]

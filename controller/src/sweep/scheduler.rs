@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rlox_report::TrialKey;
 
 use super::plan::Plan;
-use super::progress::Progress;
+use super::progress::State;
 use super::store::Store;
 use super::trial::{Stage, TrialError};
+use crate::progress::Progress;
 use crate::server;
 use crate::service::Service;
 
@@ -89,7 +90,8 @@ fn trials(
     let earlier: Vec<_> = keys.iter().copied().filter(|key| store.finished(*key)).collect();
     let waiting: VecDeque<_> = keys.iter().copied().filter(|key| !earlier.contains(key)).collect();
     let survived_earlier = survivors(store, &earlier);
-    let progress = Progress::new(keys.len(), earlier.len(), survived_earlier, usize::from(parallel));
+    let progress =
+        Progress::new(State::of(keys.len(), earlier.len(), survived_earlier, usize::from(parallel)));
     let queue = Mutex::new(waiting);
     let (done, survived, failed) =
         (AtomicUsize::new(earlier.len()), AtomicUsize::new(survived_earlier), AtomicUsize::new(0));

@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::oci::support::{cgroups_named, shared_rootfs, texts};
+use crate::engine::{self, Daemon};
+use crate::oci::support::{shared_rootfs, texts};
 use crate::support::host::{need, wait_until};
 use crate::support::{RUNTIME, ready, rootless};
 
@@ -17,7 +16,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 struct Containerd {
     directory: TempDir,
-    daemon: Child,
+    daemon: Daemon,
     parent: String,
 }
 
@@ -26,10 +25,7 @@ fn containerd() -> Option<Containerd> {
     if !ready() || rootless() {
         return None;
     }
-    let found = |tool: &str| {
-        Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    };
-    if !need(found("containerd") && found("ctr"), "containerd (Debian: apt install containerd)") {
+    if !need(engine::installed(&["containerd", "ctr"]), "containerd (Debian: apt install containerd)") {
         return None;
     }
     let directory = tempfile::Builder::new().prefix("rlox-ctr").tempdir().unwrap();
@@ -40,17 +36,10 @@ fn containerd() -> Option<Containerd> {
          [grpc]\naddress = \"{at}/sock\"\n[ttrpc]\naddress = \"{at}/ttrpc\"\n"
     );
     fs::write(directory.path().join("config.toml"), config).unwrap();
-    let log = fs::File::create(directory.path().join("log")).unwrap();
-    let daemon = Command::new("containerd")
-        .arg("--config")
-        .arg(directory.path().join("config.toml"))
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn()
-        .unwrap();
-    let name = directory.path().file_name().unwrap().to_string_lossy().replace('.', "-");
-    let parent = format!("rlox-{}-{name}", std::process::id());
+    let mut command = Command::new("containerd");
+    command.arg("--config").arg(directory.path().join("config.toml"));
+    let daemon = Daemon::start(&mut command, directory.path());
+    let parent = engine::parent(&directory);
     let engine = Containerd { directory, daemon, parent };
     wait_until("containerd", SOON, || engine.ctr(&["version"]).status.success());
     Some(engine)
@@ -62,31 +51,23 @@ impl Containerd {
     }
 
     fn ctr(&self, args: &[&str]) -> Output {
-        let (out, err) = (self.path("out"), self.path("err"));
-        let status = Command::new("timeout")
-            .args(["-k", "5", "60", "ctr", "--address"])
-            .arg(self.path("sock"))
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(fs::File::create(&out).unwrap())
-            .stderr(fs::File::create(&err).unwrap())
-            .status()
-            .unwrap();
-        Output { status, stdout: fs::read(out).unwrap(), stderr: fs::read(err).unwrap() }
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", "60", "ctr", "--address"]).arg(self.path("sock")).args(args);
+        engine::captured(&mut command, self.directory.path())
     }
 
     #[track_caller]
     fn ok(&self, args: &[&str]) -> String {
-        let output = self.ctr(args);
-        let (out, err) = texts(&output);
-        assert_eq!(output.status.code(), Some(0), "ctr {args:?}: {out}{err}");
-        out
+        engine::succeeded("ctr", args, &self.ctr(args))
     }
 
     fn run(&self, id: &str, options: &[&str], program: &[&str]) -> Output {
         let cgroup = format!("/{}/{id}", self.parent);
         let rootfs = shared_rootfs();
+        // States and pipes of the test's own: the defaults are shared by every containerd of the host.
+        let (states, pipes) = (self.path("runc"), self.path("fifo"));
         let mut args = vec!["run", "--runc-binary", RUNTIME, "--cgroup", &cgroup, "--read-only"];
+        args.extend(["--runc-root", states.to_str().unwrap(), "--fifo-dir", pipes.to_str().unwrap()]);
         args.extend(options);
         args.extend(["--rootfs", rootfs.to_str().unwrap(), id]);
         args.extend(program);
@@ -106,11 +87,7 @@ impl Drop for Containerd {
         for id in listed.split_whitespace() {
             self.ctr(&["task", "rm", "--force", id]);
         }
-        kill(Pid::from_raw(i32::try_from(self.daemon.id()).unwrap()), Signal::SIGTERM).unwrap();
-        self.daemon.wait().unwrap();
-        for directory in cgroups_named(&self.parent) {
-            fs::remove_dir(directory).ok();
-        }
+        self.daemon.stop(&self.parent);
     }
 }
 
@@ -123,8 +100,19 @@ fn a_task_lives_under_containerd() {
     let output = engine.run("task", &options, &["/bin/sleep", "300"]);
     assert!(output.status.success(), "{}", texts(&output).1);
     assert_eq!(engine.status("task"), "RUNNING");
-    let joined =
-        engine.ok(&["task", "exec", "--exec-id", "e", "task", "/bin/grep", "Seccomp:", "/proc/self/status"]);
+    let pipes = engine.path("fifo");
+    let joined = engine.ok(&[
+        "task",
+        "exec",
+        "--fifo-dir",
+        pipes.to_str().unwrap(),
+        "--exec-id",
+        "e",
+        "task",
+        "/bin/grep",
+        "Seccomp:",
+        "/proc/self/status",
+    ]);
     assert_eq!(joined.split_whitespace().last(), Some("2"));
     assert!(engine.ok(&["task", "metrics", "task"]).contains("67108864"));
     assert_eq!(engine.ok(&["task", "ps", "task"]).lines().count(), 2);

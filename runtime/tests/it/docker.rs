@@ -1,15 +1,13 @@
 //! Docker driving this runtime by `--runtime`: a daemon of the test's own, as root, without a network.
 
-use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::oci::support::{cgroups_named, shared_rootfs, texts};
+use crate::engine::{self, Daemon};
+use crate::oci::support::{shared_rootfs, texts};
 use crate::support::host::{need, wait_until};
 use crate::support::{RUNTIME, ready, rootless};
 
@@ -19,7 +17,7 @@ const IMAGE: &str = "rlox-test:1";
 
 struct Docker {
     directory: TempDir,
-    daemon: Child,
+    daemon: Daemon,
     parent: String,
 }
 
@@ -28,16 +26,13 @@ fn docker() -> Option<Docker> {
     if !ready() || rootless() {
         return None;
     }
-    let found = |tool: &str| {
-        Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    };
-    if !need(found("dockerd") && found("docker"), "Docker (Debian: apt install docker.io)") {
+    if !need(engine::installed(&["dockerd", "docker"]), "Docker (Debian: apt install docker.io)") {
         return None;
     }
     let directory = tempfile::Builder::new().prefix("rlox-dock").tempdir().unwrap();
-    let log = fs::File::create(directory.path().join("log")).unwrap();
     let at = |name: &str| directory.path().join(name);
-    let daemon = Command::new("dockerd")
+    let mut command = Command::new("dockerd");
+    command
         .arg("--data-root")
         .arg(at("data"))
         .arg("--exec-root")
@@ -47,14 +42,9 @@ fn docker() -> Option<Docker> {
         .arg("--host")
         .arg(format!("unix://{}", at("sock").display()))
         .args(["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"])
-        .arg(format!("--add-runtime=rlox={RUNTIME}"))
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn()
-        .unwrap();
-    let name = directory.path().file_name().unwrap().to_string_lossy().replace('.', "-");
-    let parent = format!("rlox-{}-{name}", std::process::id());
+        .arg(format!("--add-runtime=rlox={RUNTIME}"));
+    let daemon = Daemon::start(&mut command, directory.path());
+    let parent = engine::parent(&directory);
     let engine = Docker { directory, daemon, parent };
     wait_until("dockerd", SOON, || engine.docker(&["info"]).status.success());
     engine.import();
@@ -101,10 +91,7 @@ impl Docker {
 
     #[track_caller]
     fn ok(&self, args: &[&str]) -> String {
-        let output = self.docker(args);
-        let (out, err) = texts(&output);
-        assert_eq!(output.status.code(), Some(0), "docker {args:?}: {out}{err}");
-        out.trim().to_owned()
+        engine::succeeded("docker", args, &self.docker(args)).trim().to_owned()
     }
 }
 
@@ -114,11 +101,7 @@ impl Drop for Docker {
         for id in listed.split_whitespace() {
             self.docker(&["rm", "--force", id]);
         }
-        kill(Pid::from_raw(i32::try_from(self.daemon.id()).unwrap()), Signal::SIGTERM).unwrap();
-        self.daemon.wait().unwrap();
-        for directory in cgroups_named(&self.parent) {
-            fs::remove_dir(directory).ok();
-        }
+        self.daemon.stop(&self.parent);
     }
 }
 

@@ -14,6 +14,8 @@ mod docker;
 #[cfg(test)]
 mod doctor;
 #[cfg(test)]
+mod engine;
+#[cfg(test)]
 mod exit_codes;
 #[cfg(test)]
 mod honest;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::engine;
 use crate::oci::support::{shared_rootfs, texts};
 use crate::support::host::{need, wait_until};
 use crate::support::{RUNTIME, ready, rootless};
@@ -24,13 +25,11 @@ struct Podman {
 /// An engine with one image, where this host has Podman.
 #[track_caller]
 fn podman() -> Option<Podman> {
-    let found = Command::new("podman").arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !ready() || !need(found, "podman (Debian: apt install podman)") {
+    if !ready() || !need(engine::installed(&["podman"]), "podman (Debian: apt install podman)") {
         return None;
     }
     let directory = tempfile::Builder::new().prefix("rlox-podman").tempdir().unwrap();
-    let name = directory.path().file_name().unwrap().to_string_lossy().replace('.', "-");
-    let engine = Podman { parent: format!("/rlox-{}-{name}", std::process::id()), directory };
+    let engine = Podman { parent: format!("/{}", engine::parent(&directory)), directory };
     // The default limits are for hosts whose root may raise them.
     let conf = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n\
         [engine]\nevents_logger = \"none\"\n";
@@ -68,22 +67,12 @@ impl Podman {
 
     /// Output in files: conmon keeps a pipe open.
     fn output(&self, args: &[&str]) -> Output {
-        let (out, err) = (self.path("out"), self.path("err"));
-        let status = self
-            .command(args)
-            .stdout(fs::File::create(&out).unwrap())
-            .stderr(fs::File::create(&err).unwrap())
-            .status()
-            .unwrap();
-        Output { status, stdout: fs::read(out).unwrap(), stderr: fs::read(err).unwrap() }
+        engine::captured(&mut self.command(args), self.directory.path())
     }
 
     #[track_caller]
     fn ok(&self, args: &[&str]) -> String {
-        let output = self.output(args);
-        let (out, err) = texts(&output);
-        assert_eq!(output.status.code(), Some(0), "podman {args:?}: {out}{err}");
-        out.trim_end().to_owned()
+        engine::succeeded("podman", args, &self.output(args)).trim_end().to_owned()
     }
 
     /// `run` with what every container of a test has.
