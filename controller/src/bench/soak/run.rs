@@ -92,15 +92,19 @@ impl Soak {
         let (mix, pins) = Mix::load(corpus, plan.adversarial, timeout)?;
         let served = self.served.insert(Served::spawn(&flags(plan))?);
         served.listening().await?;
-        let place = Place::of(&served.health().await?);
+        let health = served.health().await?;
+        let place = Place::of(&health);
         let mix = Arc::new(mix);
-        let warm_up = (plan.verifications / 10).clamp(20, WARM_UP);
+        // Every worker has a job at once, whatever the clients later do. Numbers from the far end: the counted
+        // requests are the same ones, however long the warming up.
+        let workers = health["pool"]["workers"].as_u64().and_then(|workers| u32::try_from(workers).ok());
+        let many = plan.clients.max(2 * workers.unwrap_or(1));
+        let warm_up = (plan.verifications / 10).min(WARM_UP).max((2 * many).into());
         eprintln!("warming up with {warm_up} verifications");
-        // Numbers from the far end: the counted requests are the same ones, however long the warming up.
-        send(served, plan, &mix, warm_up, u64::MAX / 2).await?;
+        send(served, many, &mix, warm_up, u64::MAX / 2).await?;
         let before = settled(served, None).await?;
         let begun = Instant::now();
-        let answers = send(served, plan, &mix, plan.verifications, 0).await?;
+        let answers = send(served, plan.clients, &mix, plan.verifications, 0).await?;
         let elapsed = begun.elapsed().as_secs_f64();
         let after = settled(served, Some(before)).await?;
         let results = SoakResults::of(plan.clone(), answers, elapsed, warm_up, before, after);
@@ -118,7 +122,7 @@ impl Soak {
 fn flags(plan: &Plan) -> Vec<String> {
     let mut flags = vec!["--timeout-secs".to_owned(), PATIENT.as_secs().to_string()];
     // Nobody is refused for want of room.
-    flags.extend(["--queue".to_owned(), plan.clients.max(64).to_string()]);
+    flags.extend(["--queue".to_owned(), plan.clients.max(4096).to_string()]);
     if let Some(workers) = plan.workers {
         flags.extend(["--workers".to_owned(), workers.to_string()]);
     }
@@ -130,7 +134,7 @@ fn flags(plan: &Plan) -> Vec<String> {
 
 async fn send(
     served: &Served,
-    plan: &Plan,
+    clients: u32,
     mix: &Arc<Mix>,
     count: u64,
     first: u64,
@@ -150,7 +154,7 @@ async fn send(
             taken.lock().unwrap_or_else(PoisonError::into_inner).enter(item.kind, secs, late, complaint);
         }
     };
-    let sent = closed_loop(served, plan.clients, Until::Count(count), request, ended).await;
+    let sent = closed_loop(served, clients, Until::Count(count), request, ended).await;
     progress.finish();
     sent.map_err(|source| SoakError::Client { source, log: served.said() })?;
     Ok(std::mem::take(&mut *answers.lock().unwrap_or_else(PoisonError::into_inner)))

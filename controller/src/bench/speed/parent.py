@@ -1,7 +1,7 @@
 """A trainer's process as it is often written: it starts a Python for each program with `subprocess.run`.
 
-Each line of standard input asks for a batch of calls, and each answer is one line. Standard input is the leash: where
-it ends, no further call begins.
+Each line of standard input asks for a batch of calls, and each answer is one line. Standard input is the leash:
+where it ends, no further call begins.
 """
 
 import json
