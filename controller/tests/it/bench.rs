@@ -1,13 +1,13 @@
 //! The measurements from outside: what they find, what they leave, and that they could find something else.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::host::{traces, wait_until};
 use crate::support::{SOON, Service, controller, nothing_left, output_within, ready, stderr, stdout};
@@ -156,6 +156,37 @@ fn a_way_whose_program_fails_is_named_with_its_words() {
     let rows = results["workloads"][0]["ways"].as_array().unwrap();
     assert_eq!(rows.iter().map(|row| &row["way"]).collect::<Vec<_>>(), ["bare"], "{results:#}");
     assert!(text.contains("does not work here: code 9: no such luck"), "{text}");
+}
+
+/// Seconds that the daemon below works for, by its own clock of CPU time.
+const BURNT: f64 = 0.3;
+
+#[test]
+fn the_time_of_a_daemon_that_left_its_parent_is_counted() {
+    let burn = format!("import time\nwhile time.process_time() < {BURNT}: pass");
+    let plain = "echo 42".to_owned();
+    // Its parent is gone long before it ends, as conmon's is.
+    let daemon = format!("(setsid python3 -I -S -c '{burn}' >/dev/null 2>&1 &) ; echo 42");
+    let batch = |line: &str| json!({ "argv": ["/bin/sh", "-c", line], "cleanup": [], "expect": "42\n", "clients": 1, "count": 1, "secs": 0.0 });
+    let scratch = tempfile::tempdir().unwrap();
+    let mut meter = controller(scratch.path(), &["bench", "meter"]);
+    let mut meter = meter.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = meter.stdin.take().unwrap();
+    let mut output = BufReader::new(meter.stdout.take().unwrap()).lines();
+    let mut cpu = |line: &str| {
+        writeln!(input, "{}", batch(line)).unwrap();
+        let answer: Value = serde_json::from_str(&output.next().unwrap().unwrap()).unwrap();
+        assert_eq!(
+            (answer["failed"].as_u64(), answer["walls"].as_array().unwrap().len()),
+            (Some(0), 1),
+            "{answer}"
+        );
+        answer["cpu"].as_f64().unwrap()
+    };
+    let (without, with) = (cpu(&plain), cpu(&daemon));
+    assert!(with >= BURNT && without < BURNT / 2.0, "{with} with the daemon, {without} without");
+    drop(input);
+    assert!(meter.wait().unwrap().success());
 }
 
 /// All that a process started, and what those started.
