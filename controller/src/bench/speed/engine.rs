@@ -34,7 +34,7 @@ impl Calls {
 /// A process that was started to measure one way.
 pub(super) enum Engine {
     Meter { meter: Meter, form: Option<Form>, forms: Vec<Form> },
-    Service(Served),
+    Service { served: Served, mode: &'static str },
 }
 
 impl Engine {
@@ -45,15 +45,20 @@ impl Engine {
             How::FromPython(form) => {
                 Self::Meter { meter: Meter::start(parent(python))?, form: None, forms: vec![form.clone()] }
             }
-            How::Verified(flags) => Self::Service(Served::spawn(flags)?),
+            How::Verified { flags, mode } => Self::Service { served: Served::spawn(flags)?, mode },
         })
     }
 
     /// Waits until it can be asked, and finds the form that works on this host; says why there is none.
     pub(super) async fn ready(&mut self, workload: Workload) -> Result<Option<String>, SpeedError> {
         let Self::Meter { meter, form, forms } = self else {
-            if let Self::Service(served) = self {
+            if let Self::Service { served, mode } = self {
                 served.listening().await?;
+                let pool = &served.health().await?["pool"];
+                // A row must not carry the name of what the host cannot do.
+                if pool["mode"] != *mode {
+                    return Ok(Some(format!("the service runs as {}: {}", pool["mode"], pool["reason"])));
+                }
             }
             return self.complaint(workload).await;
         };
@@ -81,14 +86,14 @@ impl Engine {
                 Ok(meter.measure(&batch(form, workload, calls)).await?)
             }
             Self::Meter { form: None, .. } => Ok(Measured { failed: 1, ..Measured::default() }),
-            Self::Service(served) => verify(served, workload, calls).await,
+            Self::Service { served, .. } => verify(served, workload, calls).await,
         }
     }
 
     pub(super) async fn stop(self) {
         match self {
             Self::Meter { meter, .. } => meter.stop().await,
-            Self::Service(served) => served.stop().await,
+            Self::Service { served, .. } => served.stop().await,
         }
     }
 
@@ -96,7 +101,7 @@ impl Engine {
     pub(super) fn command(&self) -> Option<Vec<String>> {
         match self {
             Self::Meter { form, .. } => form.as_ref().map(|form| form.of("WORKLOAD")),
-            Self::Service(_) => None,
+            Self::Service { .. } => None,
         }
     }
 }

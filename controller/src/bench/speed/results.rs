@@ -70,7 +70,12 @@ pub(super) struct Pair {
 }
 
 /// Ways whose ratio to each other is asked for, where both were measured.
-const PAIRS: [(&str, &str); 2] = [("rlox-runtime", "runc"), ("verify-cold", "subprocess")];
+const PAIRS: [(&str, &str); 4] = [
+    ("rlox-runtime", "runc"),
+    ("verify-cold", "subprocess"),
+    ("verify-warm", "subprocess"),
+    ("verify-warm", "verify-cold"),
+];
 
 impl Samples {
     fn walls(&self) -> Vec<Vec<f64>> {

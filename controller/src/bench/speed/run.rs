@@ -100,7 +100,9 @@ impl Speed {
             }
             eprintln!("trying {}", way.label);
             self.start(way, &interpreter).await?;
-            if let Some(Running { engine: Engine::Service(served), works: true, .. }) = self.running.last() {
+            if let Some(Running { engine: Engine::Service { served, .. }, works: true, .. }) =
+                self.running.last()
+            {
                 place = Place::of(&served.health().await?);
             }
         }
@@ -202,7 +204,7 @@ impl Speed {
                 let Some(running) = self.running.get_mut(*index) else { continue };
                 let what = format!("{} program, {}, {}", workload.name, running.way.key, batch.words());
                 progress.begins(&what);
-                let service = matches!(running.way.how, How::Verified(_));
+                let service = matches!(running.way.how, How::Verified { .. });
                 let measured = running.engine.measure(workload, batch.calls(plan, service)).await?;
                 batch.enter(found, measured);
                 progress.ends(&what);

@@ -12,8 +12,8 @@ pub(super) enum How {
     Spawned(Vec<Form>),
     /// By `subprocess.run` in a Python that lives as long as the measurement.
     FromPython(Form),
-    /// By `POST /verify` to a service with these flags of `serve`.
-    Verified(Vec<String>),
+    /// By `POST /verify` to a service with these flags of `serve`, if `/health` then says this mode of its pool.
+    Verified { flags: Vec<String>, mode: &'static str },
 }
 
 /// Arguments before the path of the program's file, and those that remove what a failed call leaves.
@@ -39,8 +39,18 @@ pub(super) struct Way {
 /// The way to which all others are compared; always measured.
 pub(super) const BASE: &str = "bare";
 /// Names for `--only`, in the table's order.
-pub(crate) const KEYS: [&str; 9] =
-    ["bare", "python", "subprocess", "bwrap", "runc", "runsc", "podman", "rlox-runtime", "verify-cold"];
+pub(crate) const KEYS: [&str; 10] = [
+    "bare",
+    "python",
+    "subprocess",
+    "bwrap",
+    "runc",
+    "runsc",
+    "podman",
+    "rlox-runtime",
+    "verify-cold",
+    "verify-warm",
+];
 
 const RUNSC_HINT: &str = "apt install runsc, or https://gvisor.dev/docs/user_guide/install/";
 
@@ -64,6 +74,7 @@ pub(super) fn all(space: &Workspace, allow_missing_cgroup: bool) -> Vec<Way> {
     let runtime = text(&space.home.runtime);
     let mut own = strings(&[&runtime, "run"]);
     own.extend(strings(allowed));
+    let verified = |mode, flags: &[&str]| How::Verified { flags: strings(&[allowed, flags].concat()), mode };
     let way = |key, label, needs, how| Way { key, label, needs, how };
     vec![
         way("bare", "`python3 -I -S FILE`", None, How::Spawned(vec![on_host(&[python, "-I", "-S"])])),
@@ -95,7 +106,13 @@ pub(super) fn all(space: &Workspace, allow_missing_cgroup: bool) -> Vec<Way> {
             None,
             How::Spawned(vec![Form { argv: own, cleanup: Vec::new(), last: bundles.clone() }]),
         ),
-        way("verify-cold", "rlox: `/verify`, cold", None, How::Verified(strings(allowed))),
+        way(
+            "verify-cold",
+            "rlox: `/verify`, cold",
+            None,
+            verified("exec", &["--pool", "0", "--interpreter", "exec"]),
+        ),
+        way("verify-warm", "rlox: `/verify`, warm", None, verified("warm", &[])),
     ]
 }
 
@@ -184,8 +201,9 @@ mod tests {
             let forms = match way.how {
                 How::Spawned(forms) => forms,
                 How::FromPython(form) => vec![form],
-                How::Verified(flags) => {
-                    assert_eq!(flags, ["--allow-missing", "cgroup"]);
+                How::Verified { flags, mode } => {
+                    assert_eq!(flags[..2], ["--allow-missing", "cgroup"]);
+                    assert_eq!(flags.len() == 2, mode == "warm");
                     continue;
                 }
             };
