@@ -4,6 +4,8 @@
 //! `RLOX_FORBID_SKIPS=1` is set.
 
 #[cfg(test)]
+mod batches;
+#[cfg(test)]
 mod bench;
 #[cfg(test)]
 mod cli;
