@@ -68,7 +68,7 @@ pub fn serve(options: Options) -> Result<(), RuntimeError> {
                 }
             }
             // Meant for a container that ended by itself in the meantime.
-            Ok((Command::Finish { .. } | Command::Kill, _)) => {}
+            Ok((Command::Finish { .. } | Command::Beside | Command::Kill, _)) => {}
             Err(WireError::Closed) => return Ok(()),
             Err(error) => return Err(RuntimeError::Request { reason: error.to_string() }),
         }
@@ -180,6 +180,7 @@ impl Launcher {
             stdout: &mut stdout,
             stderr: &mut stderr,
             limits: Some(&request.limits),
+            cgroup: Some(cgroup),
             refusals: refusals.as_mut(),
         };
         let watched = watch(&created, &mut watching)?;
@@ -205,6 +206,7 @@ fn outcome(
         setup_secs,
         wall_secs: watched.wall.as_secs_f64(),
         cpu_secs: 0.0,
+        load: watched.load,
         cgroup: CgroupCounters::default(),
         refused: RefusedCalls::default(),
         leftovers: 0,
@@ -216,6 +218,7 @@ fn ended_before_start(request: &SandboxRequest) -> Outcome {
     let watched = Watched {
         ending: rlox_protocol::Ending::Cancelled,
         wall: std::time::Duration::ZERO,
+        load: rlox_protocol::Load::default(),
         finished_early: true,
         orphaned: true,
     };

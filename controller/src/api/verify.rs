@@ -69,6 +69,7 @@ impl VerifyRequest {
         };
         let granted = Granted {
             timeout: Duration::from_secs_f64(timeout),
+            wall_factor: ceilings.wall_factor,
             memory_mb: within(
                 "memory_mb",
                 self.memory_mb,
@@ -138,11 +139,13 @@ struct Containment {
     limits: LimitsBody,
     events: EventsBody,
     leftovers: u64,
+    pressure: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
 struct LimitsBody {
     timeout_secs: f64,
+    wall_secs: f64,
     memory_mb: u64,
     pids: u64,
     output_bytes: u64,
@@ -154,6 +157,8 @@ struct EventsBody {
     oom_kill: u64,
     pids_max: u64,
     seccomp: u64,
+    cpu_wait_secs: f64,
+    retries: u64,
 }
 
 impl VerifyResponse {
@@ -188,6 +193,7 @@ impl VerifyResponse {
                 tier: environment.isolation.tier,
                 limits: LimitsBody {
                     timeout_secs: granted.timeout.as_secs_f64(),
+                    wall_secs: granted.wall_most().as_secs_f64(),
                     memory_mb: granted.memory_mb,
                     pids: granted.pids,
                     output_bytes: granted.output_bytes,
@@ -197,8 +203,11 @@ impl VerifyResponse {
                     oom_kill: events.oom_kill,
                     pids_max: events.pids_max,
                     seccomp: events.seccomp,
+                    cpu_wait_secs: events.cpu_wait_secs,
+                    retries: events.retries,
                 },
                 leftovers: events.leftovers,
+                pressure: events.pressure,
             },
             tampering: judged.tampering,
         }
@@ -229,7 +238,13 @@ mod tests {
         let job = parse(r#"{"code": "x = 1"}"#).unwrap();
         assert_eq!(
             job.granted,
-            Granted { timeout: Duration::from_secs(5), memory_mb: 512, pids: 64, output_bytes: 65_536 }
+            Granted {
+                timeout: Duration::from_secs(5),
+                wall_factor: 4.0,
+                memory_mb: 512,
+                pids: 64,
+                output_bytes: 65_536
+            }
         );
     }
 

@@ -156,7 +156,9 @@ impl Stage {
             env: vec![format!("RLOX_RL_OPS_LIB=/opt/rlox/lib/{LIBRARY}")],
             mounts,
             limits: Limits {
+                cpu_ms: u64::MAX,
                 wall_ms: plan.limits.wall_secs * 1000,
+                wall_most_ms: plan.limits.wall_secs * 1000,
                 memory_bytes: plan.limits.memory_mb << 20,
                 pids: plan.limits.pids,
                 cpu_millis: 2000,
