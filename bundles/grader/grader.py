@@ -62,7 +62,7 @@ def grade(job, channel):
     if around.needed:
         around.start()
         talk.surroundings = around
-    results = statements.run(talk, tests)
+    results = statements.run(talk, tests, job["early_stop"])
     talk.surroundings = None
     return report(talk, True, talk.alive(), results)
 

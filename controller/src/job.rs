@@ -10,6 +10,8 @@ pub(crate) struct Job {
     pub(crate) code: String,
     pub(crate) tests: Vec<String>,
     pub(crate) stdio: Vec<StdioTest>,
+    /// Run nothing more after the first failure.
+    pub(crate) early_stop: bool,
     pub(crate) granted: Granted,
 }
 

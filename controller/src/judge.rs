@@ -100,6 +100,8 @@ const LOST_SHARE: f64 = 0.1;
 /// how long they waited.
 const HOST_SHARE: f64 = 0.5;
 const USED_SHARE: f64 = 0.05;
+/// What is said of a test after the first failure, where the request wanted no more.
+const NOT_RUN: &str = "not run: early stop";
 
 /// Whether the load of the machine may have cost a program its time, which the wall clock then ended. A program that
 /// used all its CPU time had it, whatever the load.
@@ -107,6 +109,28 @@ pub(crate) fn under_pressure(outcome: &Outcome) -> bool {
     let lost = outcome.load.cpu_wait_secs >= LOST_SHARE * outcome.wall_secs;
     let computed = outcome.cpu_secs >= USED_SHARE * outcome.wall_secs;
     outcome.ending == Ending::Deadline && (lost || computed && outcome.load.host_share >= HOST_SHARE)
+}
+
+impl Judged {
+    /// Adds the entries of tests that were not run, up to `wanted` in all.
+    pub(crate) fn leave_out_rest(&mut self, wanted: usize) {
+        let left_out = |index| TestResult { index, passed: false, message: Some(NOT_RUN.to_owned()) };
+        self.tests.extend((self.tests.len()..wanted).map(left_out));
+    }
+}
+
+/// Runs that were all left out: another part of the job has decided.
+pub(crate) fn not_run(wanted: usize) -> Judged {
+    let mut judged = Judged {
+        verdict: Verdict::Failed,
+        reward: Some(0.0),
+        exit_status: String::new(),
+        authenticated: true,
+        tests: Vec::new(),
+        tampering: Vec::new(),
+    };
+    judged.leave_out_rest(wanted);
+    judged
 }
 
 /// The tutorial's words for an ending.
@@ -367,6 +391,19 @@ mod tests_of_rules {
         assert!(!of(Ending::Deadline, 0.1, 0.1, 8.0), "a quiet host");
         assert!(!of(Ending::CpuLimit, 5.0, 1.0, 5.0), "it had its CPU time");
         assert!(!of(Ending::Exited(1), 5.0, 1.0, 5.0));
+    }
+
+    #[test]
+    fn tests_that_an_early_stop_left_out_are_there_and_are_no_pass() {
+        let mut judged = stdio(&ran(outcome(Ending::Exited(1), 0), "3"));
+        judged.leave_out_rest(3);
+        let said: Vec<_> = judged.tests.iter().map(|test| (test.index, test.passed)).collect();
+        assert_eq!(said, [(0, false), (1, false), (2, false)]);
+        assert_eq!(judged.tests[2].message.as_deref(), Some(NOT_RUN));
+        let first = tests(&outcome(Ending::Exited(0), 0), &report(&[true, false]), 2);
+        let all = both(first, not_run(2));
+        assert_eq!((all.verdict, all.reward, all.tests.len()), (Verdict::Failed, Some(0.0), 4));
+        assert_eq!(all.exit_status, "Clean(0)");
     }
 
     #[test]

@@ -112,6 +112,7 @@ impl Service {
             code: code.into(),
             tests: vec![test.into()],
             stdio: Vec::new(),
+            early_stop: false,
             granted: Granted {
                 timeout: Duration::from_secs(30),
                 wall_factor: DEFAULT_WALL_FACTOR,

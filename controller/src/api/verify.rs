@@ -33,6 +33,8 @@ pub(crate) struct VerifyRequest {
     memory_mb: Option<u64>,
     pids: Option<u64>,
     output_bytes: Option<u64>,
+    #[serde(default)]
+    early_stop: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -46,7 +48,8 @@ impl VerifyRequest {
     /// A request with default limits.
     pub(crate) fn new(code: String, tests: Vec<String>) -> Self {
         let (timeout_secs, memory_mb, pids, output_bytes) = (None, None, None, None);
-        Self { code, tests, stdio: Vec::new(), timeout_secs, memory_mb, pids, output_bytes }
+        let (stdio, early_stop) = (Vec::new(), false);
+        Self { code, tests, stdio, timeout_secs, memory_mb, pids, output_bytes, early_stop }
     }
 
     /// Checks the request against the ceilings. Limits above them are refused, not clipped: a client that asked
@@ -101,7 +104,7 @@ impl VerifyRequest {
             .into_iter()
             .map(|entry| StdioTest { stdin: entry.stdin, stdout: entry.stdout })
             .collect();
-        Ok(Job { id, code: self.code, tests: self.tests, stdio, granted })
+        Ok(Job { id, code: self.code, tests: self.tests, stdio, early_stop: self.early_stop, granted })
     }
 }
 
@@ -258,6 +261,8 @@ mod tests {
             r#"{"code": "", "timeout_secs": null, "memory_mb": 100000}"#,
             r#"{"code": "", "pids": 1}"#,
             r#"{"code": "", "output_bytes": 99999999}"#,
+            r#"{"code": "", "early_stop": 1}"#,
+            r#"{"code": "", "early_stop": null}"#,
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

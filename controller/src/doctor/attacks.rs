@@ -80,6 +80,7 @@ impl Corpus {
             code: snippet.code.clone(),
             tests: self.tests(snippet).to_vec(),
             stdio: Vec::new(),
+            early_stop: false,
             granted,
         }
     }

@@ -41,6 +41,7 @@ const MAX_REPORT: usize = 8 << 20;
 #[derive(Serialize)]
 struct GraderJob<'a> {
     tests: &'a [String],
+    early_stop: bool,
 }
 
 #[derive(Deserialize)]
@@ -101,7 +102,7 @@ impl Grader {
         report: BorrowedFd<'_>,
     ) -> Result<(), SandboxError> {
         let (cpu, wall) = (job.granted.timeout + SLACK, job.granted.wall_most() + SLACK);
-        let job = GraderJob { tests: &job.tests };
+        let job = GraderJob { tests: &job.tests, early_stop: job.early_stop };
         let job = serde_json::to_vec(&job).map_err(SandboxError::system("encoding a grader's job"))?;
         let job = sealed(c"rlox-tests", &job)?;
         let socket = self.socket()?;

@@ -123,7 +123,11 @@ impl Worker {
             judged = Some(first);
         }
         if !job.stdio.is_empty() {
-            let second = self.run_stdio(job, source, &mut tally)?;
+            let decided = judged.as_ref().is_some_and(|first| first.verdict != Verdict::Passed);
+            let second = match job.early_stop && decided {
+                true => judge::not_run(job.stdio.len()),
+                false => self.run_stdio(job, source, &mut tally)?,
+            };
             judged = Some(match judged.take() {
                 Some(first) => judge::both(first, second),
                 None => second,
@@ -229,8 +233,12 @@ impl Worker {
                 strays.extend(stray_write(&told));
             }
             runs.push(StdioRun { outcome, expected: &test.stdout, ended });
+            if job.early_stop && judge::stdio(&runs).verdict != Verdict::Passed {
+                break;
+            }
         }
         let mut judged = judge::stdio(&runs);
+        judged.leave_out_rest(job.stdio.len());
         judged.tampering.extend(strays.into_iter().take(1));
         Ok(judged)
     }

@@ -1,4 +1,4 @@
-//! Batches line by line.
+//! Batches line by line, and jobs that stop at their first failure.
 
 use serde_json::{Value, json};
 
@@ -119,6 +119,84 @@ fn a_client_that_leaves_takes_its_waiting_jobs_along() {
         drop(stream);
         service.wait_busy(0, 0);
         service.is_well();
+    }
+    service.stop();
+}
+
+#[test]
+fn after_the_first_failure_no_statement_is_run() {
+    if !ready() {
+        return;
+    }
+    let service = Service::start();
+    let code = "def f(x):\n    print('asked', x)\n    return x\n";
+    let ask = |tests: Value, early_stop: bool| {
+        service.verify(&json!({ "code": code, "tests": tests, "early_stop": early_stop }))
+    };
+    let tests = json!(["assert f(1) == 1", "assert f(2) == 0", "assert f(3) == 3", "raise ValueError(f(4))"]);
+    let stopped = ask(tests.clone(), true);
+    let whole = ask(tests, false);
+    for verdict in [&stopped, &whole] {
+        let found = (&verdict["verdict"], &verdict["reward"], &verdict["authenticated"]);
+        assert_eq!(found, (&json!("failed"), &json!(0.0), &json!(true)), "{verdict}");
+        assert_eq!(verdict["tests"].as_array().map(Vec::len), Some(4));
+    }
+    assert_eq!(
+        (&stopped["stdout"], &stopped["tests"][0]["passed"]),
+        (&json!("asked 1\nasked 2\n"), &json!(true))
+    );
+    for index in [2, 3] {
+        let left = json!({ "index": index, "passed": false, "message": "not run: early stop" });
+        assert_eq!(stopped["tests"][index], left, "{stopped}");
+    }
+    assert_eq!(whole["tests"][2]["passed"], true, "{whole}");
+    // The honest twin runs to its end, and passes.
+    let right = ask(json!(["assert f(1) == 1", "assert f(2) == 2", "assert f(3) == 3"]), true);
+    assert_eq!((&right["verdict"], &right["reward"]), (&json!("passed"), &json!(1.0)), "{right}");
+    assert_eq!(right["stdout"], "asked 1\nasked 2\nasked 3\n");
+    service.stop();
+}
+
+#[test]
+fn after_the_first_failure_no_input_is_run() {
+    if !ready() {
+        return;
+    }
+    let service = Service::start();
+    let code = "print(int(input()) + 1)\ndef f(): return 1\n";
+    let entry =
+        |given: u32, wanted: u32| json!({ "stdin": format!("{given}\n"), "stdout": format!("{wanted}\n") });
+    let ask = |more: Value| {
+        let mut request = json!({ "code": code, "early_stop": true });
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        service.verify(&request)
+    };
+    let stopped = ask(json!({ "stdio": [entry(1, 2), entry(5, 5), entry(7, 8)] }));
+    assert_eq!((&stopped["verdict"], &stopped["reward"]), (&json!("failed"), &json!(0.0)), "{stopped}");
+    assert_eq!(stopped["stdout"], "6\n", "the last one that ran");
+    let passed: Vec<_> = stopped["tests"].as_array().unwrap().iter().map(|test| &test["passed"]).collect();
+    assert_eq!(passed, [true, false, false]);
+    assert_eq!(stopped["tests"][2]["message"], "not run: early stop");
+    let right = ask(json!({ "stdio": [entry(1, 2), entry(5, 6), entry(7, 8)] }));
+    assert_eq!((&right["verdict"], &right["reward"]), (&json!("passed"), &json!(1.0)), "{right}");
+    assert_eq!(right["stdout"], "8\n");
+    // Statements that failed leave out all inputs; in `serve` mode there is no input to read.
+    let code = "def f(): return 1\nif __name__ == '__main__': print(int(input()) + 1)\n";
+    let both = |test: &str| {
+        service.verify(
+            &json!({ "code": code, "tests": [test], "stdio": [entry(1, 2), entry(2, 3)], "early_stop": true }),
+        )
+    };
+    let stopped = both("assert f() == 2");
+    assert_eq!(
+        (&stopped["verdict"], &stopped["exit_status"]),
+        (&json!("failed"), &json!("Clean(0)")),
+        "{stopped}"
+    );
+    assert_eq!(stopped["tests"][2], json!({ "index": 2, "passed": false, "message": "not run: early stop" }));
+    assert_eq!(both("assert f() == 1")["reward"], 1.0);
+    for wrong in [json!("yes"), json!(1), json!(null), json!([])] {
+        service.post("/verify", &json!({ "code": "", "early_stop": wrong })).is_problem(422);
     }
     service.stop();
 }
