@@ -95,7 +95,9 @@ setup() {
     echo "✓ Environment ready"
     rust
     cargo build --release --locked --quiet
-    target/release/rlox-runtime bundle prepare bundles/snippet bundles/grader bundles/trainer
+    local packages
+    packages=$(harness/.venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+    target/release/rlox-runtime bundle prepare --packages "$packages" bundles/snippet bundles/grader bundles/trainer
     echo "✓ Rust build complete"
     target/release/rlox-controller corpus check >/dev/null
     echo "✓ Corpus integrity verified"

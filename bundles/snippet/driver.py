@@ -15,6 +15,8 @@ import sys
 
 NAME = "main.py"
 SOURCE, CHANNEL = 3, 4
+# Packages of the bundle; the interpreter runs without `site`, which would find them.
+SITE = "/opt/rlox/site"
 ENDED = b"end\n"
 
 
@@ -130,6 +132,8 @@ def serve(source):
 
 def main():
     mode = sys.argv[1] if len(sys.argv) > 1 else "run"
+    if SITE not in sys.path:
+        sys.path.append(SITE)
     source = read_source()
     if mode == "serve":
         serve(source)

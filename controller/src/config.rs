@@ -54,6 +54,18 @@ pub(crate) struct Granted {
     pub(crate) output_bytes: u64,
 }
 
+impl Default for Granted {
+    fn default() -> Self {
+        Self {
+            timeout: Ceilings::default().timeout,
+            wall_factor: DEFAULT_WALL_FACTOR,
+            memory_mb: DEFAULT_MEMORY_MB,
+            pids: DEFAULT_PIDS,
+            output_bytes: DEFAULT_OUTPUT_BYTES,
+        }
+    }
+}
+
 impl Granted {
     /// Wall clock at which an execution ends whatever the load.
     pub(crate) fn wall_most(self) -> Duration {
@@ -92,14 +104,60 @@ pub(crate) struct ServiceConfig {
     pub(crate) allow_missing_cgroup: bool,
     /// Refuse to start where the kernel lacks Landlock.
     pub(crate) require_landlock: bool,
+    /// Containers made ahead, at most one for each worker.
+    pub(crate) pool: u16,
+    /// Modules that launchers import once, for all programs; `None` executes an interpreter in each container.
+    pub(crate) preload: Option<Vec<String>>,
 }
+
+/// What programs that models write import most, of the standard library and of the bundle's packages. A module that is
+/// not in the list is imported when a program asks for it.
+pub(crate) const PRELOAD: [&str; 34] = [
+    "abc",
+    "array",
+    "bisect",
+    "collections",
+    "contextlib",
+    "copy",
+    "csv",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "inspect",
+    "io",
+    "itertools",
+    "json",
+    "linecache",
+    "math",
+    "numpy",
+    "operator",
+    "os",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "sys",
+    "textwrap",
+    "threading",
+    "time",
+    "traceback",
+    "typing",
+];
 
 impl Default for ServiceConfig {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let workers = u16::try_from(cores * 2).unwrap_or(64).clamp(2, 256);
         Self {
             ceilings: Ceilings::default(),
-            workers: u16::try_from(cores * 2).unwrap_or(64).clamp(2, 256),
+            workers,
+            pool: workers,
+            preload: Some(PRELOAD.map(str::to_owned).to_vec()),
             queue: 4096,
             allow_missing_cgroup: false,
             require_landlock: false,

@@ -1,5 +1,7 @@
 //! One verification on its way through the service: what to run, and what came back, without HTTP.
 
+use rlox_protocol::Limits;
+
 use crate::config::Granted;
 use crate::judge::Judged;
 
@@ -16,6 +18,11 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// The launcher's form of its limits.
+    pub(crate) fn limits(&self) -> Limits {
+        self.granted.limits(self.expected_bytes())
+    }
+
     /// Bytes of the longest output that a run may have and still be right, with room for trailing white space.
     pub(crate) fn expected_bytes(&self) -> u64 {
         const WHITE_SPACE: u64 = 4096;

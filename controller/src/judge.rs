@@ -322,6 +322,8 @@ mod tests_of_rules {
             finished_early: false,
             stdout: Output::default(),
             stderr: Output::default(),
+            pooled: false,
+            warm: false,
             setup_secs: 0.0,
             wall_secs: 0.0,
             cpu_secs: 0.0,
@@ -439,7 +441,7 @@ mod tests_of_rules {
     #[test]
     fn right_output_of_a_program_that_left_before_its_end_is_an_error() {
         let mut good = outcome(Ending::Exited(0), 0);
-        good.stdout = Output { bytes: b"3\n".to_vec(), total: 2 };
+        good.stdout = Output { bytes: b"3\n".to_vec(), total: 2, ..Output::default() };
         let judged = stdio(&[StdioRun { outcome: good.clone(), expected: "3", ended: false }]);
         assert_eq!((judged.verdict, judged.reward), (Verdict::Error, Some(0.0)));
         assert_eq!(judged.tampering.first().map(|each| each.kind), Some(Kind::ExitBeforeEnd));
@@ -449,7 +451,7 @@ mod tests_of_rules {
     #[test]
     fn output_is_compared_without_trailing_space_and_never_when_cut() {
         let mut good = outcome(Ending::Exited(0), 0);
-        good.stdout = Output { bytes: b"3 \n\n".to_vec(), total: 4 };
+        good.stdout = Output { bytes: b"3 \n\n".to_vec(), total: 4, ..Output::default() };
         assert_eq!(stdio(&ran(good.clone(), "3\n")).verdict, Verdict::Passed);
         assert_eq!(stdio(&ran(good.clone(), "4\n")).verdict, Verdict::Failed);
         good.stdout.total = 5;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::job::Finished;
 use crate::judge::Verdict;
-use crate::sandbox::PoolState;
+use crate::sandbox::{AheadState, PoolState};
 use crate::tampering::FAMILIES;
 
 /// Upper bounds of the latency buckets in seconds.
@@ -67,7 +67,12 @@ impl Metrics {
     }
 
     /// The text of `GET /metrics`.
-    pub(crate) fn render(&self, pool: PoolState, refused_reports: &[(&str, u64)]) -> String {
+    pub(crate) fn render(
+        &self,
+        pool: PoolState,
+        ahead: AheadState,
+        refused_reports: &[(&str, u64)],
+    ) -> String {
         let mut text = String::new();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut line = |line: std::fmt::Arguments<'_>| {
@@ -99,7 +104,6 @@ impl Metrics {
                 "Timeouts, also at the second try, of programs whose time others had.",
                 &self.pressed,
             ),
-            ("rlox_leftovers_total", "Processes or cgroups found after a container's end.", &self.leftovers),
         ] {
             line(format_args!("# HELP {name} {help}"));
             line(format_args!("# TYPE {name} counter"));
@@ -108,6 +112,21 @@ impl Metrics {
         line(format_args!("# HELP rlox_retries_total Containers that were run once more."));
         line(format_args!("# TYPE rlox_retries_total counter"));
         line(format_args!("rlox_retries_total{{reason=\"pressure\"}} {}", read(&self.retries)));
+        let leftovers = read(&self.leftovers) + ahead.late_leftovers;
+        for (name, help, value) in [
+            ("rlox_leftovers_total", "Processes or cgroups found after a container's end.", leftovers),
+            ("rlox_pool_hits_total", "Executions that met a container made ahead.", ahead.hits),
+            ("rlox_pool_misses_total", "Executions that waited for their container.", ahead.misses),
+            ("rlox_pool_made_total", "Containers made ahead.", ahead.made),
+            ("rlox_pool_failed_total", "Containers that could not be made ahead.", ahead.failed),
+        ] {
+            line(format_args!("# HELP {name} {help}"));
+            line(format_args!("# TYPE {name} counter"));
+            line(format_args!("{name} {value}"));
+        }
+        line(format_args!("# HELP rlox_pool_made_seconds_total Time spent making containers ahead."));
+        line(format_args!("# TYPE rlox_pool_made_seconds_total counter"));
+        line(format_args!("rlox_pool_made_seconds_total {:.6}", ahead.made_secs));
         line(format_args!("# HELP rlox_tampering_total Attempts at tampering that were seen, by family."));
         line(format_args!("# TYPE rlox_tampering_total counter"));
         for (family, counter) in FAMILIES.iter().zip(&self.tampering) {
@@ -121,6 +140,7 @@ impl Metrics {
         for (name, help, value) in [
             ("rlox_workers", "Sandboxes that may run at once.", u64::from(pool.workers)),
             ("rlox_workers_busy", "Sandboxes that run now.", pool.busy),
+            ("rlox_pool_waiting", "Containers that wait for a program.", ahead.waiting),
             ("rlox_queue_waiting", "Jobs that wait.", pool.waiting as u64),
             ("rlox_queue_capacity", "Jobs that may wait.", pool.capacity as u64),
         ] {

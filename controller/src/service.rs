@@ -84,7 +84,7 @@ impl Service {
         home.bundle("snippet")?;
         home.bundle("grader")?;
         let environment = Arc::new(Environment::prepare(home, &config)?);
-        let pool = Pool::start(&environment, config.workers, config.queue)?;
+        let pool = Pool::start(&environment, config.workers, config.queue, config.pool)?;
         Ok(Arc::new(Self { environment, pool, metrics: Metrics::default(), config }))
     }
 

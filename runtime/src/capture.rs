@@ -1,35 +1,48 @@
-//! Bounded reading of a program's output. A program is never blocked on a full pipe and never fills our memory:
-//! bytes beyond the limit are read and dropped, and counted so that a flood can be ended.
+//! Bounded capture of a program's output. A program is never blocked on a full pipe and never fills our memory:
+//! bytes beyond the limit are dropped, and counted so that a flood can be ended.
+//!
+//! The kernel moves the bytes from the pipe to a file in memory, and the controller gets that file. They are never in
+//! this process, of which the next program may be a copy.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
+use nix::sys::memfd::{MemFdCreateFlag, memfd_create};
 use rlox_protocol::Output;
+
+use crate::sys;
+
+/// Moved at once, so that the caller's deadline is looked at in between.
+const STEP: usize = 1 << 20;
 
 /// The reading end of one output pipe.
 pub(crate) struct Capture {
-    pipe: Option<File>,
-    output: Output,
-    keep: usize,
+    pipe: Option<OwnedFd>,
+    kept: Option<File>,
+    room: u64,
+    total: u64,
 }
 
 impl Capture {
-    /// A pipe of which the program gets the returned writing end.
-    pub(crate) fn pipe(keep: u64) -> io::Result<(Self, OwnedFd)> {
+    /// A pipe of which the program gets the returned writing end. Nothing is kept until [`Self::keep`] says how much.
+    pub(crate) fn pipe() -> io::Result<(Self, OwnedFd)> {
         let (reading, writing) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
-        let reading = File::from(reading);
-        use std::os::fd::AsRawFd;
         // Only our end: the flag belongs to the open file, and the two ends are different ones.
         fcntl(reading.as_raw_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
-        Ok((Self { pipe: Some(reading), output: Output::default(), keep }, writing))
+        Ok((Self { pipe: Some(reading), ..Self::none() }, writing))
     }
 
     /// A stream that is not captured.
     pub(crate) fn none() -> Self {
-        Self { pipe: None, output: Output::default(), keep: 0 }
+        Self { pipe: None, kept: None, room: 0, total: 0 }
+    }
+
+    /// Keeps the first bytes, up to this many.
+    pub(crate) fn keep(&mut self, bytes: u64) {
+        self.room = bytes;
     }
 
     /// The descriptor to poll, while the pipe is open.
@@ -37,20 +50,21 @@ impl Capture {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads what is there now, at most 1 MiB so that the caller's deadline is looked at in between.
+    /// Takes what is there now, up to a bound.
     pub(crate) fn drain(&mut self) {
-        let mut buffer = [0u8; 65536];
-        for _ in 0..16 {
-            let Some(pipe) = &mut self.pipe else { return };
-            match pipe.read(&mut buffer) {
+        let mut left = STEP;
+        while let Some(pipe) = &self.pipe {
+            match take(pipe.as_fd(), &mut self.kept, &mut self.room, left) {
                 Ok(0) => self.pipe = None,
                 Ok(count) => {
-                    self.output.total += count as u64;
-                    let room = self.keep - self.output.bytes.len();
-                    self.output.bytes.extend_from_slice(&buffer[..count.min(room)]);
+                    self.total += count as u64;
+                    left = left.saturating_sub(count);
+                    if left == 0 {
+                        return;
+                    }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(Errno::EAGAIN) => return,
+                Err(Errno::EINTR) => {}
                 Err(error) => {
                     tracing::warn!(%error, "reading a program's output failed");
                     self.pipe = None;
@@ -61,13 +75,35 @@ impl Capture {
 
     /// Bytes seen so far.
     pub(crate) fn total(&self) -> u64 {
-        self.output.total
+        self.total
     }
 
-    /// What was kept.
-    pub(crate) fn finish(mut self) -> Output {
+    /// What was kept, with its file.
+    pub(crate) fn finish(mut self) -> (Output, Option<OwnedFd>) {
         self.drain();
-        self.output
+        let output = Output { bytes: Vec::new(), attached: self.kept.is_some(), total: self.total };
+        (output, self.kept.map(OwnedFd::from))
+    }
+}
+
+/// Moves bytes that wait to the file, and what has no room there to nowhere; how many.
+fn take(pipe: BorrowedFd<'_>, kept: &mut Option<File>, room: &mut u64, most: usize) -> Result<usize, Errno> {
+    let os = |error: io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+    if *room > 0 && kept.is_none() && sys::waiting_bytes(pipe).map_err(os)? > 0 {
+        *kept = Some(File::from(memfd_create(c"rlox-output", MemFdCreateFlag::MFD_CLOEXEC)?));
+    }
+    let flags = SpliceFFlags::SPLICE_F_NONBLOCK;
+    match kept {
+        Some(kept) if *room > 0 => {
+            let count = most.min(usize::try_from(*room).unwrap_or(usize::MAX));
+            let count = splice(pipe, None, kept, None, count, flags)?;
+            *room -= count as u64;
+            Ok(count)
+        }
+        Some(_) | None => {
+            let null = File::options().write(true).open("/dev/null").map_err(os)?;
+            splice(pipe, None, null, None, most, flags)
+        }
     }
 }
 
@@ -77,24 +113,46 @@ mod tests {
 
     use super::*;
 
+    fn output(capture: Capture) -> Output {
+        let (mut output, file) = capture.finish();
+        output.read(&mut file.into_iter()).unwrap();
+        output
+    }
+
     #[test]
     fn keeps_the_first_bytes_and_counts_the_rest() {
-        let (mut capture, writing) = Capture::pipe(5).unwrap();
+        let (mut capture, writing) = Capture::pipe().unwrap();
+        capture.keep(5);
         let mut writer = File::from(writing);
         writer.write_all(b"hello world").unwrap();
         capture.drain();
         assert_eq!(capture.total(), 11);
+        writer.write_all(b"!").unwrap();
         drop(writer);
-        let output = capture.finish();
-        assert_eq!(output.bytes, b"hello");
+        let output = output(capture);
+        assert_eq!((output.bytes.as_slice(), output.total), (b"hello".as_slice(), 12));
         assert!(output.truncated());
     }
 
     #[test]
     fn output_within_the_limit_is_whole() {
-        let (capture, writing) = Capture::pipe(64).unwrap();
+        let (mut capture, writing) = Capture::pipe().unwrap();
+        capture.keep(64);
         File::from(writing).write_all(b"ok").unwrap();
-        let output = capture.finish();
+        let output = output(capture);
         assert_eq!((output.bytes.as_slice(), output.truncated()), (b"ok".as_slice(), false));
+    }
+
+    #[test]
+    fn without_output_there_is_no_file_and_nothing_kept_is_no_error() {
+        let (mut capture, writing) = Capture::pipe().unwrap();
+        capture.keep(64);
+        drop(writing);
+        let (output, file) = capture.finish();
+        assert!(file.is_none() && !output.attached && !output.truncated());
+        let (capture, writing) = Capture::pipe().unwrap();
+        File::from(writing).write_all(b"dropped").unwrap();
+        let (output, file) = capture.finish();
+        assert!(file.is_none() && output.total == 7);
     }
 }

@@ -105,6 +105,9 @@ enum BundleCommands {
         /// The interpreter to copy (3.11 or newer); default: $RLOX_PYTHON, /usr/bin/python3, python3 in PATH.
         #[arg(long)]
         python: Option<PathBuf>,
+        /// Directory of installed packages (a site-packages) from which a bundle gets those that it names.
+        #[arg(long, value_name = "DIR")]
+        packages: Option<PathBuf>,
     },
 }
 
@@ -117,6 +120,10 @@ struct LauncherArgs {
     directory: PathBuf,
     #[arg(long, value_parser = home)]
     cgroup_home: CgroupHome,
+    #[arg(long)]
+    warm: Option<PathBuf>,
+    #[arg(long, value_delimiter = ',')]
+    preload: Vec<String>,
 }
 
 fn home(text: &str) -> Result<CgroupHome, String> {
@@ -172,17 +179,17 @@ impl Cli {
             }
             Commands::Oci(command) => Ok(oci::Context { globals: self.globals }.execute(&command)),
             Commands::Doctor(args) => args.execute(),
-            Commands::Bundle { command: BundleCommands::Prepare { bundles, python } } => {
+            Commands::Bundle { command: BundleCommands::Prepare { bundles, python, packages } } => {
                 for bundle in bundles {
-                    let built = prepare(&bundle, python.as_deref())?;
+                    let built = prepare(&bundle, python.as_deref(), packages.as_deref())?;
                     let state = if built { "prepared" } else { "up to date" };
                     println!("{}: {state}", bundle.join("rootfs").display());
                 }
                 Ok(0)
             }
             Commands::Launcher(args) => {
-                let LauncherArgs { slot, directory, cgroup_home } = args;
-                launcher::serve(launcher::Options { slot, directory, home: cgroup_home })?;
+                let LauncherArgs { slot, directory, cgroup_home: home, warm, preload } = args;
+                launcher::serve(launcher::Options { slot, directory, home, warm, preload })?;
                 Ok(0)
             }
         }

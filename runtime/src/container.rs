@@ -17,7 +17,6 @@ use rlox_host::read_bounded;
 
 use crate::cgroup::{ContainerCgroup, Wanted};
 use crate::error::{RuntimeError, chain};
-use crate::filter;
 use crate::oci::CAPABILITIES;
 use crate::sys;
 use crate::workload::Confined;
@@ -54,7 +53,7 @@ impl Created {
         bundle: &Path,
         state: &Path,
         streams: Streams,
-        preserved: i32,
+        program: Confined,
     ) -> Result<Self, RuntimeError> {
         let failed = |error: &dyn std::error::Error| {
             reap_all();
@@ -63,8 +62,7 @@ impl Created {
         let mut builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
             .with_root_path(state)
             .map_err(|error| failed(&error))?
-            .with_preserved_fds(preserved)
-            .with_executor(Confined { filter: filter::read(bundle)? });
+            .with_executor(program);
         if let Some(stdin) = streams.stdin {
             builder = builder.with_stdin(stdin);
         }
@@ -119,7 +117,7 @@ impl Created {
     }
 
     /// Reads back from the kernel that the layers asked for are in force in the waiting process.
-    pub(crate) fn verify(&self, spec: &Spec) -> Result<(), String> {
+    pub(crate) fn verify(&self, spec: &Spec, filtered: bool) -> Result<(), String> {
         let path = format!("/proc/{}/status", self.pid);
         let status = read_bounded(Path::new(&path)).map_err(|error| error.to_string())?;
         let field = |name: &str| {
@@ -134,7 +132,7 @@ impl Created {
             // libcontainer discards a failure of this call.
             expect("NoNewPrivs:", "1")?;
         }
-        if spec.linux().as_ref().is_some_and(|linux| linux.seccomp().is_some()) {
+        if filtered || spec.linux().as_ref().is_some_and(|linux| linux.seccomp().is_some()) {
             expect("Seccomp:", "2")?;
         }
         if let Some(sets) = process.capabilities() {
@@ -158,10 +156,16 @@ impl Created {
     }
 
     /// This container, if every layer and limit that was asked for is in force; otherwise it is killed.
-    pub(crate) fn checked(self, spec: &Spec, cgroup: &ContainerCgroup) -> Result<Self, RuntimeError> {
+    /// `filtered`: besides a filter in the spec, one of ours was to be loaded.
+    pub(crate) fn checked(
+        self,
+        spec: &Spec,
+        filtered: bool,
+        cgroup: &ContainerCgroup,
+    ) -> Result<Self, RuntimeError> {
         let wanted = Wanted::of(spec);
         let result = self
-            .verify(spec)
+            .verify(spec, filtered)
             .and_then(|()| cgroup.complete(&wanted))
             .and_then(|()| cgroup.verify(self.pid, &wanted));
         match result {
@@ -173,14 +177,21 @@ impl Created {
         }
     }
 
+    /// Lets the program run.
+    pub(crate) fn start(&mut self) -> Result<(), RuntimeError> {
+        self.container.start().map_err(|error| {
+            let reason = format!("start: {}", chain(&error));
+            RuntimeError::Create { id: self.container.id().to_owned(), reason }
+        })
+    }
+
     /// Lets the program run; kills the container where that fails.
     pub(crate) fn started(mut self) -> Result<Self, RuntimeError> {
-        match self.container.start() {
+        match self.start() {
             Ok(()) => Ok(self),
             Err(error) => {
                 self.abandon();
-                let reason = format!("start: {}", chain(&error));
-                Err(RuntimeError::Create { id: self.container.id().to_owned(), reason })
+                Err(error)
             }
         }
     }

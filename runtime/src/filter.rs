@@ -1,13 +1,12 @@
 //! A bundle's seccomp filter, compiled once and loaded in each of its containers.
 //!
 //! Compiling 350 rules takes a quarter of the time in which a container is made, and a launcher makes thousands from
-//! one bundle. The compiled filter lies beside the generated `config.json`, which then has no seccomp section for
-//! libcontainer to compile again. What is loaded is read back like any other filter, before the start.
+//! one bundle. A compiled section is taken out of the spec, so that libcontainer does not compile it again. What is
+//! loaded is read back like any other filter, before the start.
 
-use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::path::Path;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use libseccomp::error::SeccompError;
@@ -18,59 +17,45 @@ use oci_spec::runtime::{
 };
 
 use crate::error::RuntimeError;
-use crate::sys;
+use crate::{refused, sys};
 
-/// Beside the generated `config.json`.
-const FILE: &str = "seccomp.bpf";
-
-/// Compiled filters by the text of their section.
-#[derive(Default)]
-pub(crate) struct Filters {
-    compiled: HashMap<String, Rc<[u8]>>,
+/// A compiled filter.
+#[derive(Debug, Clone)]
+pub(crate) struct Filter {
+    program: Rc<[u8]>,
+    /// It asks about some calls, and whoever loads it gets a descriptor to answer on.
+    pub(crate) notifies: bool,
 }
 
-impl Filters {
-    /// Takes the seccomp section out of the spec and writes it, compiled, into the bundle's directory. A section that
-    /// asks for more than this module knows stays for libcontainer.
-    pub(crate) fn compile_into(&mut self, directory: &Path, mut spec: Spec) -> Result<Spec, RuntimeError> {
+impl Filter {
+    /// Compiles the spec's section, which is in libcontainer's form, and takes it out of the spec. One that asks for
+    /// more than this module knows stays there. With `count_refused`, calls for which no program has an honest use are
+    /// asked about.
+    pub(crate) fn take(spec: &mut Spec, count_refused: bool) -> Result<Option<Self>, RuntimeError> {
         let no_new_privileges =
             spec.process().as_ref().is_some_and(|process| process.no_new_privileges() == Some(true));
-        let Some(section) = spec.linux().as_ref().and_then(|linux| linux.seccomp().clone()) else {
-            return Ok(spec);
+        let Some(mut section) = spec.linux().as_ref().and_then(|linux| linux.seccomp().clone()) else {
+            return Ok(None);
         };
-        let Some(rules) = Rules::of(&section).filter(|_| no_new_privileges) else { return Ok(spec) };
-        let request = |reason: String| RuntimeError::Request { reason: format!("seccomp: {reason}") };
-        let key = serde_json::to_string(&section).map_err(|error| request(error.to_string()))?;
-        let program = match self.compiled.get(&key) {
-            Some(program) => Rc::clone(program),
-            None => {
-                let program: Rc<[u8]> = rules.compile().map_err(request)?.into();
-                self.compiled.insert(key, Rc::clone(&program));
-                program
-            }
-        };
-        let path = directory.join(FILE);
-        fs::write(&path, &program).map_err(RuntimeError::system(format!("writing {}", path.display())))?;
+        if Rules::of(&section).is_none() || !no_new_privileges {
+            return Ok(None);
+        }
+        let notifies = count_refused && refused::watch_calls(&mut section)?;
+        let Some(rules) = Rules::of(&section) else { return Ok(None) };
+        let program = rules
+            .compile()
+            .map_err(|reason| RuntimeError::Request { reason: format!("seccomp: {reason}") })?;
         if let Some(linux) = spec.linux_mut() {
             linux.set_seccomp(None);
         }
-        Ok(spec)
+        Ok(Some(Self { program: program.into(), notifies }))
     }
-}
 
-/// The compiled filter of a generated bundle, where there is one.
-pub(crate) fn read(bundle: &Path) -> Result<Option<Vec<u8>>, RuntimeError> {
-    let path = bundle.join(FILE);
-    match fs::read(&path) {
-        Ok(program) => Ok(Some(program)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(RuntimeError::system(format!("reading {}", path.display()))(error)),
+    /// Loads it into the calling process; where it notifies, returns what to answer on.
+    pub(crate) fn load(&self) -> Result<Option<OwnedFd>, String> {
+        sys::load_filter(&self.program, self.notifies)
+            .map_err(|error| format!("seccomp: loading the compiled filter: {error}"))
     }
-}
-
-/// Loads a compiled filter into the calling process.
-pub(crate) fn load(program: &[u8]) -> Result<(), String> {
-    sys::load_filter(program).map_err(|error| format!("seccomp: loading the compiled filter: {error}"))
 }
 
 /// What this module compiles: rules that allow, refuse or kill. Masked comparisons are in libcontainer's order.
@@ -136,9 +121,9 @@ fn action(action: LinuxSeccompAction, errno: Option<u32>) -> Option<ScmpAction> 
             Some(ScmpAction::KillThread)
         }
         LinuxSeccompAction::ScmpActKillProcess => Some(ScmpAction::KillProcess),
+        LinuxSeccompAction::ScmpActNotify => Some(ScmpAction::Notify),
         LinuxSeccompAction::ScmpActTrap
         | LinuxSeccompAction::ScmpActTrace
-        | LinuxSeccompAction::ScmpActNotify
         | LinuxSeccompAction::ScmpActLog => None,
     }
 }
@@ -160,6 +145,8 @@ fn comparison(argument: &LinuxSeccompArg) -> ScmpArgCompare {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn bundle(name: &str) -> Spec {
@@ -169,38 +156,35 @@ mod tests {
 
     #[test]
     fn every_bundle_is_compiled_and_its_section_goes() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut filters = Filters::default();
         for name in ["snippet", "grader", "trainer"] {
-            let spec = filters.compile_into(directory.path(), bundle(name)).unwrap();
-            assert!(spec.linux().as_ref().unwrap().seccomp().is_none(), "{name}");
-            let program = read(directory.path()).unwrap().unwrap();
-            assert!(
-                program.len() > 1000 && program.len().is_multiple_of(8),
-                "{name}: {} bytes",
-                program.len()
-            );
+            for count in [false, true] {
+                let mut spec = bundle(name);
+                let filter = Filter::take(&mut spec, count).unwrap().unwrap();
+                assert!(spec.linux().as_ref().unwrap().seccomp().is_none(), "{name}");
+                let length = filter.program.len();
+                assert!(length > 1000 && length.is_multiple_of(8), "{name}: {length} bytes");
+                assert_eq!(filter.notifies, count, "{name}");
+            }
         }
-        filters.compile_into(directory.path(), bundle("snippet")).unwrap();
-        assert_eq!(filters.compiled.len(), 3, "a section is compiled once");
     }
 
     #[test]
     fn half_a_filter_is_not_loaded() {
-        assert!(load(&[0; 12]).is_err() && load(&[]).is_err());
+        for program in [&[0u8; 12][..], &[]] {
+            assert!(Filter { program: program.into(), notifies: false }.load().is_err());
+        }
     }
 
     #[test]
     fn what_is_not_known_here_stays_for_libcontainer() {
-        let directory = tempfile::tempdir().unwrap();
         let keeps = |edit: &dyn Fn(&mut LinuxSeccomp)| {
             let mut spec = bundle("snippet");
             let linux = spec.linux_mut().as_mut().unwrap();
             let mut section = linux.seccomp().clone().unwrap();
             edit(&mut section);
             linux.set_seccomp(Some(section));
-            let spec = Filters::default().compile_into(directory.path(), spec).unwrap();
-            spec.linux().as_ref().unwrap().seccomp().is_some() && read(directory.path()).unwrap().is_none()
+            let filter = Filter::take(&mut spec, true).unwrap();
+            spec.linux().as_ref().unwrap().seccomp().is_some() && filter.is_none()
         };
         assert!(keeps(&|section| {
             section.set_architectures(Some(vec![Arch::ScmpArchAarch64]));

@@ -4,6 +4,7 @@
 //! `exec`, and changes the caller's working directory; in a threaded process that deadlocks or races. So the
 //! controller never links this crate: it talks to [`launcher`] processes over a socket.
 
+mod bundles;
 mod capture;
 mod cdi;
 mod cgroup;
@@ -12,6 +13,8 @@ mod deadline;
 mod doctor;
 mod error;
 mod filter;
+mod handover;
+mod interpreter;
 mod interrupt;
 mod landlock;
 mod meter;
@@ -19,14 +22,17 @@ mod null;
 mod oci;
 mod overlay;
 mod prepare;
+mod python;
 mod redirect;
 mod refused;
 mod run;
+mod sandbox;
 mod sealed;
 mod spec;
 mod staging;
 mod supervise;
 mod sys;
+mod warm;
 mod workload;
 
 pub mod cli;

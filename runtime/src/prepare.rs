@@ -14,10 +14,11 @@ use std::process::Command;
 use oci_spec::runtime::Spec;
 
 use crate::error::RuntimeError;
+use crate::interpreter::{self, Interpreter};
 use crate::spec::is_bind;
 
 /// Raised when the layout changes, so that older root file systems are rebuilt.
-const LAYOUT: u32 = 4;
+const LAYOUT: u32 = 5;
 const STAMP: &str = "opt/rlox/prepared";
 const TOOLS: [&str; 22] = [
     "sh", "env", "echo", "cat", "ls", "true", "false", "sleep", "sort", "head", "tail", "wc", "seq", "date",
@@ -35,30 +36,46 @@ const WHEEL_LIBRARIES: [&str; 8] = [
     "libutil.so.1",
 ];
 /// Parts of the standard library that no program of ours needs and that make up half of its size.
-const LEFT_OUT: [&str; 8] =
-    ["site-packages", "dist-packages", "test", "idlelib", "tkinter", "ensurepip", "turtledemo", "lib2to3"];
+const LEFT_OUT: [&str; 9] = [
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idlelib",
+    "tkinter",
+    "ensurepip",
+    "turtledemo",
+    "lib2to3",
+];
 /// Annotation of a bundle's `config.json`: Python files, separated by `:`, compiled into `/opt/rlox`.
 const PROGRAM: &str = "org.rlox.program";
+/// Annotation: modules that the bundle's programs may import beside the standard library, separated by `:`.
+const PACKAGES: &str = "org.rlox.packages";
+/// Where they lie, in the container.
+const SITE: &str = "/opt/rlox/site";
 /// Annotation: directories that have to exist as mount points, separated by `:`.
 const DIRECTORIES: &str = "org.rlox.directories";
 
-struct Interpreter {
-    executable: PathBuf,
-    libraries: Vec<PathBuf>,
-    version: String,
-}
-
 /// Prepares one bundle; says whether anything had to be done.
-pub(crate) fn prepare(bundle: &Path, python: Option<&Path>) -> Result<bool, RuntimeError> {
+pub(crate) fn prepare(
+    bundle: &Path,
+    python: Option<&Path>,
+    packages: Option<&Path>,
+) -> Result<bool, RuntimeError> {
     let error = |reason: String| RuntimeError::Bundle { bundle: bundle.to_owned(), reason };
     let spec = Spec::load(bundle.join("config.json")).map_err(|cause| error(cause.to_string()))?;
     let annotation = |name: &str| {
         spec.annotations().as_ref().and_then(|all| all.get(name).cloned()).filter(|value| !value.is_empty())
     };
-    let interpreter = interpreter(python).map_err(error)?;
+    let interpreter = interpreter::find(python).map_err(error)?;
     let programs: Vec<PathBuf> =
         annotation(PROGRAM).iter().flat_map(|list| list.split(':')).map(|name| bundle.join(name)).collect();
-    let key = key(&interpreter, &programs, &spec).map_err(error)?;
+    let wanted = annotation(PACKAGES);
+    let packages = match (packages, &wanted) {
+        (Some(from), Some(names)) => distributions(from, names).map_err(error)?,
+        (None, _) | (_, None) => Vec::new(),
+    };
+    let key = key(&interpreter, &programs, &packages, &spec).map_err(error)?;
     let target = bundle.join("rootfs");
     if fs::read_to_string(target.join(STAMP)).is_ok_and(|stamp| stamp == key) {
         return Ok(false);
@@ -68,6 +85,7 @@ pub(crate) fn prepare(bundle: &Path, python: Option<&Path>) -> Result<bool, Runt
     let build = || -> Result<(), String> {
         skeleton(&fresh)?;
         copy_interpreter(&fresh, &interpreter)?;
+        copy_packages(&fresh, &interpreter, &packages)?;
         copy_tools(&fresh)?;
         for program in &programs {
             compile(&interpreter, program, &fresh)?;
@@ -103,7 +121,12 @@ fn remove(path: &Path) -> std::io::Result<()> {
 }
 
 /// Everything that the result depends on.
-fn key(interpreter: &Interpreter, programs: &[PathBuf], spec: &Spec) -> Result<String, String> {
+fn key(
+    interpreter: &Interpreter,
+    programs: &[PathBuf],
+    packages: &[PathBuf],
+    spec: &Spec,
+) -> Result<String, String> {
     let mut source = String::new();
     for path in programs {
         source +=
@@ -111,55 +134,13 @@ fn key(interpreter: &Interpreter, programs: &[PathBuf], spec: &Spec) -> Result<S
     }
     let mounts: Vec<_> = spec.mounts().iter().flatten().map(|mount| mount.destination().clone()).collect();
     Ok(format!(
-        "layout {LAYOUT}\npython {} {}\nmounts {mounts:?}\nannotations {:?}\nprogram\n{source}",
+        "layout {LAYOUT}\npython {} {} {:?}\npackages {:?}\nmounts {mounts:?}\nannotations {:?}\nprogram\n{source}",
         interpreter.executable.display(),
         interpreter.version,
+        interpreter.library,
+        packages,
         spec.annotations().as_ref().map(|all| all.iter().collect::<std::collections::BTreeMap<_, _>>()),
     ))
-}
-
-/// The interpreter asked for, or `RLOX_PYTHON`, or the system's, or the first in `PATH`; 3.11 or newer.
-fn interpreter(wanted: Option<&Path>) -> Result<Interpreter, String> {
-    let from_environment = std::env::var_os("RLOX_PYTHON").map(PathBuf::from);
-    let candidates: Vec<PathBuf> = match wanted.map(Path::to_owned).or(from_environment) {
-        Some(path) => vec![path],
-        None => vec!["/usr/bin/python3".into(), "python3".into()],
-    };
-    let mut reasons = Vec::new();
-    for candidate in &candidates {
-        match ask(candidate) {
-            Ok(interpreter) => return Ok(interpreter),
-            Err(reason) => reasons.push(format!("{}: {reason}", candidate.display())),
-        }
-    }
-    Err(format!(
-        "no usable Python of version 3.11 or newer ({}); install python3 or name one with --python or RLOX_PYTHON",
-        reasons.join("; ")
-    ))
-}
-
-fn ask(python: &Path) -> Result<Interpreter, String> {
-    let question = "import sys, sysconfig, os\n\
-                    assert sys.version_info >= (3, 11), 'version ' + sys.version.split()[0]\n\
-                    print(os.path.realpath(sys._base_executable if hasattr(sys, '_base_executable') else sys.executable))\n\
-                    print(sys.version.split()[0])\n\
-                    print(sysconfig.get_path('stdlib', vars={'base': sys.base_prefix, 'installed_base': sys.base_prefix}))\n\
-                    print(sysconfig.get_path('platstdlib', vars={'platbase': sys.base_exec_prefix, 'installed_platbase': sys.base_exec_prefix}))\n";
-    let output =
-        Command::new(python).args(["-I", "-c", question]).output().map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(text.lines().last().unwrap_or("it failed").to_owned());
-    }
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let [executable, version, stdlib, platstdlib] = text.lines().collect::<Vec<_>>()[..] else {
-        return Err(format!("unexpected answer {text:?}"));
-    };
-    let mut libraries = vec![PathBuf::from(stdlib)];
-    if platstdlib != stdlib {
-        libraries.push(platstdlib.into());
-    }
-    Ok(Interpreter { executable: executable.into(), libraries, version: version.to_owned() })
 }
 
 /// An absolute host path below the new root.
@@ -216,7 +197,47 @@ fn copy_interpreter(root: &Path, interpreter: &Interpreter) -> Result<(), String
         link(&interpreter.executable.to_string_lossy(), &python)?;
     }
     binaries.extend(wheel_libraries());
+    if let Some(library) = &interpreter.library {
+        copy_file(library, &inside(root, library))?;
+        binaries.push(library.clone());
+    }
+    write(&root.join(interpreter::RECORD), &interpreter.record())?;
     copy_shared_libraries(root, &binaries)
+}
+
+/// Copies installed packages to where the driver looks for them, and leads other interpreters of the container there.
+fn copy_packages(root: &Path, interpreter: &Interpreter, packages: &[PathBuf]) -> Result<(), String> {
+    let (site, mut binaries) = (inside(root, Path::new(SITE)), Vec::new());
+    for package in packages {
+        copy_tree(package, &site.join(package.file_name().unwrap_or_default()), &mut binaries)?;
+    }
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let usual = inside(root, &interpreter.site);
+    usual.parent().map_or(Ok(()), make_directory)?;
+    link(SITE, &usual)
+}
+
+/// The directories of the packages named, their libraries and their metadata, which has the version in its name.
+fn distributions(from: &Path, names: &str) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(from).map_err(|error| format!("cannot list {}: {error}", from.display()))?;
+    let all: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let mut found = Vec::new();
+    for name in names.split(':') {
+        let package = from.join(name);
+        if !package.is_dir() {
+            return Err(format!("package {name} is not in {}", from.display()));
+        }
+        let (libraries, metadata) = (format!("{name}.libs"), format!("{name}-"));
+        found.extend(all.iter().filter(|path| {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            file == name || file == libraries || (file.starts_with(&metadata) && file.ends_with(".dist-info"))
+        }));
+    }
+    let mut found: Vec<PathBuf> = found.into_iter().cloned().collect();
+    found.sort_unstable();
+    Ok(found)
 }
 
 fn copy_tools(root: &Path) -> Result<(), String> {

@@ -6,12 +6,8 @@
 //! is gone, or has counted enough, the kernel answers `ENOSYS`: nothing is ever let through.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, recvmsg};
 use oci_spec::runtime::{LinuxSeccomp, LinuxSeccompAction, LinuxSyscall, LinuxSyscallBuilder};
 use rlox_protocol::RefusedCalls;
 
@@ -56,58 +52,6 @@ const WATCHED: [(&str, i64); 31] = [
 /// After so many the listener is closed: a program that does nothing else must not keep this process busy.
 const ENOUGH: u64 = 1000;
 
-/// Where libcontainer hands over the filter's descriptor.
-pub(crate) struct Listener {
-    socket: UnixListener,
-    path: PathBuf,
-}
-
-impl Listener {
-    pub(crate) fn bind(directory: &Path, id: &str) -> Result<Self, RuntimeError> {
-        let path = directory.join(format!("{id}.seccomp"));
-        let made = UnixListener::bind(&path).and_then(|socket| {
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        });
-        let socket = made.map_err(RuntimeError::system("making the filter's socket"))?;
-        Ok(Self { socket, path })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The filter's descriptor, which a created container has sent already.
-    pub(crate) fn refusals(&self) -> Result<Refusals, RuntimeError> {
-        let received = self.socket.accept().and_then(|(stream, _)| descriptor(stream.as_fd()));
-        let filter = received.map_err(RuntimeError::system("taking over the filter's descriptor"))?;
-        Ok(Refusals { filter: Some(filter), counts: BTreeMap::new(), total: 0 })
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "cannot remove the filter's socket");
-        }
-    }
-}
-
-fn descriptor(stream: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mut state = vec![0u8; 64 << 10];
-    let mut space = nix::cmsg_space!([libc::c_int; 4]);
-    let mut vectors = [IoSliceMut::new(&mut state)];
-    let message =
-        recvmsg::<UnixAddr>(stream.as_raw_fd(), &mut vectors, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
-    for control in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(descriptors) = control {
-            let mut owned = descriptors.into_iter().map(sys::own);
-            return owned.next().ok_or_else(|| io::Error::other("no descriptor came"));
-        }
-    }
-    Err(io::Error::other("no descriptor came"))
-}
-
 /// The watched calls of one container.
 pub(crate) struct Refusals {
     filter: Option<OwnedFd>,
@@ -116,6 +60,11 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
+    /// Those of the container whose filter asks on this descriptor.
+    pub(crate) fn of(filter: OwnedFd) -> Self {
+        Self { filter: Some(filter), counts: BTreeMap::new(), total: 0 }
+    }
+
     /// What to poll; nothing once it is closed.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.filter.as_ref().map(AsFd::as_fd)
@@ -149,8 +98,8 @@ impl Refusals {
     }
 }
 
-/// Lets the filter ask at `listener` about watched calls that it would refuse with `EPERM`.
-pub(crate) fn watch_calls(seccomp: &mut LinuxSeccomp, listener: &Path) -> Result<(), RuntimeError> {
+/// Lets the filter ask about watched calls that it would refuse with `EPERM`; whether there are any.
+pub(crate) fn watch_calls(seccomp: &mut LinuxSeccomp) -> Result<bool, RuntimeError> {
     let invalid = |error: oci_spec::OciSpecError| RuntimeError::Request { reason: error.to_string() };
     let rules = seccomp.syscalls().clone().unwrap_or_default();
     let mut made: Vec<LinuxSyscall> = Vec::with_capacity(rules.len() + 1);
@@ -171,12 +120,12 @@ pub(crate) fn watch_calls(seccomp: &mut LinuxSeccomp, listener: &Path) -> Result
         }
     }
     if watched.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let rule = LinuxSyscallBuilder::default().names(watched).action(LinuxSeccompAction::ScmpActNotify);
     made.push(rule.build().map_err(invalid)?);
-    seccomp.set_syscalls(Some(made)).set_listener_path(Some(listener.to_owned()));
-    Ok(())
+    seccomp.set_syscalls(Some(made));
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -191,7 +140,7 @@ mod tests {
             {"names":["clone"],"action":"SCMP_ACT_ERRNO","errnoRet":1,
              "args":[{"index":0,"value":1,"op":"SCMP_CMP_EQ"}]}]}"#;
         let mut seccomp: LinuxSeccomp = serde_json::from_str(text).unwrap();
-        watch_calls(&mut seccomp, Path::new("/run/x")).unwrap();
+        assert!(watch_calls(&mut seccomp).unwrap());
         let rules = seccomp.syscalls().clone().unwrap();
         let found: Vec<_> =
             rules.iter().map(|rule| (rule.names().join(" "), format!("{:?}", rule.action()))).collect();
@@ -204,6 +153,5 @@ mod tests {
                 ("mount bpf".to_owned(), "ScmpActNotify".to_owned()),
             ]
         );
-        assert_eq!(seccomp.listener_path().as_deref(), Some(Path::new("/run/x")));
     }
 }

@@ -13,12 +13,14 @@ use crate::cdi::{DeviceArgs, has_user_namespace};
 use crate::cgroup::ContainerCgroup;
 use crate::container::{Created, Streams};
 use crate::error::RuntimeError;
+use crate::filter::Filter;
 use crate::interrupt::Interrupt;
 use crate::launcher::check_id;
 use crate::sealed;
 use crate::spec::{Adaptation, IdMap, absolute, adapt};
 use crate::staging::Staging;
 use crate::supervise::{Watch, watch};
+use crate::workload::Confined;
 
 /// The range of host ids for the foreground: above those of any controller's launchers.
 const FOREGROUND_SLOT: u16 = 50_000;
@@ -83,9 +85,10 @@ impl Run {
         if !self.devices.devices.is_empty() && has_user_namespace(&spec) {
             spec = staging.write_over_root(spec, ids)?;
         }
+        let filter = Filter::take(&mut spec, false)?;
         let generated = staging.write_bundle(id, spec.clone())?;
         let cgroup = ContainerCgroup::new(home, &cgroup_id);
-        let result = self.watch(id, &spec, &generated, &staging, &cgroup);
+        let result = self.watch(id, &spec, filter, &generated, &staging, &cgroup);
         let (counters, _) = cgroup.counters();
         cgroup.remove();
         staging.remove_bundle(id);
@@ -103,13 +106,16 @@ impl Run {
         &self,
         id: &str,
         spec: &Spec,
+        filter: Option<Filter>,
         bundle: &Path,
         staging: &Staging,
         cgroup: &ContainerCgroup,
     ) -> Result<i32, RuntimeError> {
         let interrupt = Interrupt::catch().map_err(RuntimeError::system("catching signals"))?;
-        let created = Created::create(id, bundle, &staging.state(), Streams::default(), 0)?;
-        let created = created.checked(spec, cgroup)?.started()?;
+        let filtered = filter.is_some();
+        let program = Confined { filter, ..Confined::default() };
+        let created = Created::create(id, bundle, &staging.state(), Streams::default(), program)?;
+        let created = created.checked(spec, filtered, cgroup)?.started()?;
         let limits = self.timeout_secs.map(deadline_only);
         let (mut stdout, mut stderr) = (Capture::none(), Capture::none());
         let begun = Instant::now();

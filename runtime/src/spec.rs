@@ -159,13 +159,17 @@ fn resources(linux: &Linux, limits: &Limits) -> Result<LinuxResources, RuntimeEr
     Ok(resources)
 }
 
+/// CPU seconds after which the kernel ends a process: they back the wall clock up in case the supervisor itself is
+/// starved.
+pub(crate) fn cpu_secs(limits: &Limits) -> u64 {
+    (limits.wall_ms * limits.cpu_millis.max(1000) / 1_000_000).saturating_add(2)
+}
+
 fn rlimits(process: &Process, limits: &Limits) -> Result<Vec<PosixRlimit>, RuntimeError> {
-    // CPU seconds back the wall clock up in case the supervisor itself is starved; one CPU cannot use more.
-    let cpu_secs = (limits.wall_ms * limits.cpu_millis.max(1000) / 1_000_000).saturating_add(2);
     let ours = [
         (PosixRlimitType::RlimitNofile, limits.open_files),
         (PosixRlimitType::RlimitFsize, limits.file_bytes),
-        (PosixRlimitType::RlimitCpu, cpu_secs),
+        (PosixRlimitType::RlimitCpu, cpu_secs(limits)),
         (PosixRlimitType::RlimitCore, 0),
     ];
     let mut list: Vec<_> = process.rlimits().clone().unwrap_or_default();

@@ -15,7 +15,6 @@ use nix::sched::{CloneFlags, unshare};
 use oci_spec::runtime::Spec;
 
 use crate::error::RuntimeError;
-use crate::filter::Filters;
 use crate::spec::{IdMap, is_bind};
 use crate::{overlay, redirect};
 
@@ -24,7 +23,6 @@ pub(crate) struct Staging {
     root: PathBuf,
     private: bool,
     staged: HashMap<PathBuf, PathBuf>,
-    filters: Filters,
 }
 
 impl Staging {
@@ -47,8 +45,7 @@ impl Staging {
             )
             .map_err(|errno| system(format!("mounting a tmpfs on {}", directory.display()), errno))?;
         }
-        let staging =
-            Self { root: directory.to_owned(), private, staged: HashMap::new(), filters: Filters::default() };
+        let staging = Self { root: directory.to_owned(), private, staged: HashMap::new() };
         for (name, mode) in [("state", 0o700), ("bundle", 0o711), ("stage", 0o711)] {
             let path = directory.join(name);
             DirBuilder::new()
@@ -72,7 +69,6 @@ impl Staging {
         let directory = self.root.join("bundle").join(id);
         fs::create_dir(&directory)
             .map_err(RuntimeError::system(format!("creating {}", directory.display())))?;
-        let spec = self.filters.compile_into(&directory, spec)?;
         let file = directory.join("config.json");
         let text =
             serde_json::to_vec(&spec).map_err(|error| RuntimeError::Request { reason: error.to_string() })?;

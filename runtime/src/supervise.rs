@@ -101,7 +101,7 @@ impl State<'_> {
                 Ok(())
             }
             Ok((Command::Kill, _)) => self.kill(created, Ending::Cancelled),
-            Ok((Command::Run(_), _))
+            Ok((Command::Run(_) | Command::Prepare(_), _))
             | Err(WireError::Closed | WireError::Decode(_) | WireError::TooLarge { .. }) => {
                 self.orphaned = true;
                 self.kill(created, Ending::Cancelled)

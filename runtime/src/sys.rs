@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "raw system calls, each with its reason")]
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -242,58 +241,17 @@ pub(crate) fn standard_input() -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(0) }
 }
 
-/// Descriptor numbers 3, 4, … kept free of our own files, so that a container's extra descriptors can be put
-/// exactly there. Between containers each number holds `/dev/null`.
-pub(crate) struct ReservedNumbers {
-    null: File,
-    count: RawFd,
-}
-
-const FIRST: RawFd = 3;
-
-impl ReservedNumbers {
-    /// Takes `count` numbers; has to run before the process opens anything else.
-    pub(crate) fn take(count: u8) -> io::Result<Self> {
-        let null = File::options().read(true).write(true).open("/dev/null")?;
-        let count = RawFd::from(count);
-        // The original must itself sit above the reserved numbers.
-        let raw = nix::fcntl::fcntl(null.as_raw_fd(), nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(FIRST + count))?;
-        drop(null);
-        // SAFETY: F_DUPFD_CLOEXEC has just created this descriptor for us.
-        let null = unsafe { File::from_raw_fd(raw) };
-        let numbers = Self { null, count };
-        numbers.clear()?;
-        Ok(numbers)
-    }
-
-    /// Puts the descriptors at 3, 4, …, inheritable.
-    pub(crate) fn place(&self, descriptors: &[OwnedFd]) -> io::Result<()> {
-        for (number, descriptor) in (FIRST..FIRST + self.count).zip(descriptors) {
-            nix::unistd::dup2(descriptor.as_raw_fd(), number)?;
-        }
-        Ok(())
-    }
-
-    /// Closes what was placed.
-    pub(crate) fn clear(&self) -> io::Result<()> {
-        for number in FIRST..FIRST + self.count {
-            nix::unistd::dup3(self.null.as_raw_fd(), number, nix::fcntl::OFlag::O_CLOEXEC)?;
-        }
-        Ok(())
-    }
-
-    /// Moves a descriptor that arrived at a reserved number out of the way.
-    pub(crate) fn adopt(&self, raw: RawFd) -> io::Result<OwnedFd> {
-        let moved = nix::fcntl::fcntl(raw, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(FIRST + self.count))?;
-        // SAFETY: F_DUPFD_CLOEXEC has just created this descriptor for us.
-        Ok(unsafe { OwnedFd::from_raw_fd(moved) })
-    }
-}
-
 /// Takes ownership of a descriptor that a wrapper has just returned as a number.
 pub(crate) fn own(raw: RawFd) -> OwnedFd {
     // SAFETY: callers pass what open() has just returned; nobody else owns it.
     unsafe { OwnedFd::from_raw_fd(raw) }
+}
+
+/// Borrows a descriptor by the number that it had before a fork.
+pub(crate) fn borrow<'a>(raw: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: its owner, in the process that was copied, holds it open over the making of a container, and the copy
+    // has it until it closes all.
+    unsafe { BorrowedFd::borrow_raw(raw) }
 }
 
 /// `SECCOMP_IOCTL_NOTIF_RECV` and `SECCOMP_IOCTL_NOTIF_SEND` on `x86_64`: direction, size, `!` and number in one.
@@ -368,8 +326,9 @@ pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     Errno::result(result).map(drop).map_err(io::Error::from)
 }
 
-/// Loads a compiled seccomp filter into the calling thread, which has to have no_new_privs.
-pub(crate) fn load_filter(program: &[u8]) -> io::Result<()> {
+/// Loads a compiled seccomp filter into the calling thread, which has to have no_new_privs. A filter that notifies
+/// gives the descriptor on which its questions are answered.
+pub(crate) fn load_filter(program: &[u8], notifies: bool) -> io::Result<Option<OwnedFd>> {
     const INSTRUCTION: usize = size_of::<libc::sock_filter>();
     let (instructions, rest) = program.as_chunks::<INSTRUCTION>();
     if instructions.is_empty() || !rest.is_empty() {
@@ -386,9 +345,34 @@ pub(crate) fn load_filter(program: &[u8]) -> io::Result<()> {
         .collect();
     let length = u16::try_from(instructions.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len: length, filter: instructions.as_mut_ptr() };
+    let flags = if notifies { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
     // SAFETY: the structure points to as many instructions as it says, which live until the call returns; the kernel
     // copies them.
     let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0u32, &raw const program) };
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    let result = Errno::result(result)?;
+    Ok(if notifies { Some(own(RawFd::try_from(result).map_err(io::Error::other)?)) } else { None })
+}
+
+/// Bytes that wait in a pipe.
+pub(crate) fn waiting_bytes(pipe: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the call writes one integer, which outlives it.
+    Errno::result(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut count) })?;
+    usize::try_from(count).map_err(io::Error::other)
+}
+
+/// Closes every descriptor from this number on.
+pub(crate) fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: the call takes three integers. Owners of these descriptors in this process never use them again: it
+    // is the copy of a process, and becomes a program.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0u32) };
+    Errno::result(result).map(drop).map_err(io::Error::from)
+}
+
+/// Has the kernel kill this process when the one that made it ends.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    // SAFETY: the call takes integers and touches no memory of ours.
+    let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     Errno::result(result).map(drop).map_err(io::Error::from)
 }

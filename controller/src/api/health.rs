@@ -6,9 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use rlox_host::Isolation;
+use rlox_protocol::Interpreter;
 use serde::Serialize;
 
 use super::Api;
+use crate::service::Service;
 
 /// The body of `/health`.
 #[derive(Debug, Serialize)]
@@ -30,11 +32,55 @@ struct TimeBody {
     waits: &'static str,
 }
 
+/// Containers made ahead, and what programs run with.
 #[derive(Debug, Serialize)]
 struct PoolBody {
+    /// `warm`: forks of a started interpreter; `exec`: an interpreter for each container.
     mode: &'static str,
+    /// Why not `warm`, where that was asked for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    /// The warm interpreter's version, and modules that it could not import ahead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    python: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_modules: Vec<String>,
     workers: u16,
     busy: u64,
+    /// Containers that may wait, that wait, and how many were made and met a request.
+    size: u16,
+    waiting: u64,
+    hits: u64,
+    misses: u64,
+    made: u64,
+    made_secs: f64,
+    failed: u64,
+}
+
+impl PoolBody {
+    fn of(service: &Service) -> Self {
+        let (workers, ahead) = (service.pool.state(), service.environment.ahead.state());
+        let (mode, reason, python, missing_modules) = match service.environment.ahead.interpreter() {
+            Some(Interpreter::Warm { version, missing }) => ("warm", String::new(), Some(version), missing),
+            Some(Interpreter::Exec { reason }) => ("exec", reason, None, Vec::new()),
+            None => ("exec", String::new(), None, Vec::new()),
+        };
+        Self {
+            mode,
+            reason,
+            python,
+            missing_modules,
+            workers: workers.workers,
+            busy: workers.busy,
+            size: service.config.pool,
+            waiting: ahead.waiting,
+            hits: ahead.hits,
+            misses: ahead.misses,
+            made: ahead.made,
+            made_secs: ahead.made_secs,
+            failed: ahead.failed,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -62,7 +108,7 @@ pub(super) async fn health(State(api): State<Api>) -> (StatusCode, Json<Health>)
             wall_factor: config.ceilings.wall_factor,
             waits: if Path::new("/proc/self/schedstat").exists() { "schedstat" } else { "none" },
         },
-        pool: PoolBody { mode: "cold", workers: state.workers, busy: state.busy },
+        pool: PoolBody::of(&api.service),
         queue: QueueBody { waiting: state.waiting, capacity: state.capacity },
     };
     (code, Json(body))
@@ -70,5 +116,6 @@ pub(super) async fn health(State(api): State<Api>) -> (StatusCode, Json<Health>)
 
 pub(super) async fn metrics(State(api): State<Api>) -> String {
     let reports = api.service.environment.reports.read();
-    api.service.metrics.render(api.service.pool.state(), &reports)
+    let ahead = api.service.environment.ahead.state();
+    api.service.metrics.render(api.service.pool.state(), ahead, &reports)
 }

@@ -91,6 +91,7 @@ fn config(workers: u16, timeout: Duration, allow_missing: &[Layer]) -> ServiceCo
     ServiceConfig {
         ceilings: Ceilings { timeout, ..default.ceilings },
         workers,
+        pool: workers,
         allow_missing_cgroup: allow_missing.contains(&Layer::Cgroup),
         ..default
     }

@@ -54,6 +54,15 @@ pub(super) struct ServiceArgs {
     /// Sandboxes at once; default: two a core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
+    /// Containers made ahead, at most one for each worker; 0 makes each when it is asked for. Default: one a worker.
+    #[arg(long, value_name = "N")]
+    pool: Option<u16>,
+    /// Where a program's Python comes from.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Interpreter::Warm)]
+    interpreter: Interpreter,
+    /// Modules that a warm interpreter has imported, separated by commas; default: what programs import most.
+    #[arg(long, value_name = "MODULES", value_delimiter = ',', value_parser = module)]
+    preload: Option<Vec<String>>,
     /// Jobs that may wait; beyond this the answer is 429.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     queue: u32,
@@ -63,6 +72,15 @@ pub(super) struct ServiceArgs {
     /// Refuse to start where this layer, which stands behind others, is missing.
     #[arg(long, value_name = "LAYER", value_enum)]
     require: Vec<ExtraLayer>,
+}
+
+/// Where a program's interpreter comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Interpreter {
+    /// A fork of one that its launcher started, where this host's Python can be embedded; else as with `exec`.
+    Warm,
+    /// Executed in each container.
+    Exec,
 }
 
 /// Isolation layers that an operator may insist on.
@@ -93,9 +111,21 @@ fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The name of a Python module.
+fn module(text: &str) -> Result<String, String> {
+    let part =
+        |part: &str| !part.is_empty() && part.chars().all(|each| each == '_' || each.is_alphanumeric());
+    if text.split('.').all(part) { Ok(text.to_owned()) } else { Err("the name of a Python module".into()) }
+}
+
 impl ServiceArgs {
     pub(super) fn config(&self) -> ServiceConfig {
         let default = ServiceConfig::default();
+        let workers = self.workers.unwrap_or(default.workers);
+        let preload = match self.interpreter {
+            Interpreter::Warm => self.preload.clone().or(default.preload),
+            Interpreter::Exec => None,
+        };
         ServiceConfig {
             ceilings: Ceilings {
                 timeout: Duration::from_secs_f64(self.timeout_secs),
@@ -104,7 +134,9 @@ impl ServiceArgs {
                 pids: self.max_pids,
                 ..default.ceilings
             },
-            workers: self.workers.unwrap_or(default.workers),
+            workers,
+            pool: self.pool.unwrap_or(workers).min(workers),
+            preload,
             queue: usize::try_from(self.queue).unwrap_or(default.queue),
             allow_missing_cgroup: self.allow_missing.contains(&Layer::Cgroup),
             require_landlock: self.require.contains(&ExtraLayer::Landlock),

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rlox_host::{CgroupHome, Isolation, Owner, isolation, prepare, remove_stale};
 
+use super::ahead::Ahead;
 use super::reports::RefusedReports;
 use crate::config::ServiceConfig;
 use crate::home::Home;
@@ -27,6 +28,35 @@ pub(crate) struct Environment {
     next: AtomicU64,
     /// Graders' reports that were not believed.
     pub(crate) reports: RefusedReports,
+    /// Containers that wait for their program.
+    pub(crate) ahead: Ahead,
+    /// What launchers of snippets start with.
+    pub(crate) warmth: Option<Warmth>,
+}
+
+/// How launchers of snippets start an interpreter to copy.
+#[derive(Debug)]
+pub(crate) struct Warmth {
+    pub(crate) bundle: PathBuf,
+    pub(crate) modules: Vec<String>,
+    /// The bundle's environment: an interpreter has it from its start.
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+impl Warmth {
+    fn of(bundle: PathBuf, modules: &[String]) -> Result<Self, EnvironmentError> {
+        let path = bundle.join("config.json");
+        let text =
+            fs::read(&path).map_err(EnvironmentError::system(format!("reading {}", path.display())))?;
+        let config: serde_json::Value = serde_json::from_slice(&text)
+            .map_err(EnvironmentError::system(format!("reading {}", path.display())))?;
+        let entries = config["process"]["env"].as_array().into_iter().flatten();
+        let environment = entries
+            .filter_map(|entry| entry.as_str()?.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        Ok(Self { bundle, modules: modules.to_vec(), environment })
+    }
 }
 
 /// The surroundings cannot be prepared.
@@ -74,6 +104,12 @@ impl Environment {
         if stale > 0 {
             tracing::warn!(stale, "removed cgroups and directories that a killed controller left");
         }
+        let snippet =
+            home.bundle("snippet").map_err(EnvironmentError::system("finding the snippet's bundle"));
+        let warmth = match &config.preload {
+            Some(modules) => Some(Warmth::of(snippet?, modules)?),
+            None => None,
+        };
         let owner = Owner::current().map_err(EnvironmentError::system("reading /proc/self/stat"))?;
         let directory = parent.join(format!("{PREFIX}{owner}"));
         DirBuilder::new()
@@ -88,6 +124,8 @@ impl Environment {
             owner,
             next: AtomicU64::new(0),
             reports: RefusedReports::default(),
+            ahead: Ahead::default(),
+            warmth,
         })
     }
 

@@ -180,6 +180,7 @@ fn live_once(environment: &Arc<Environment>, shared: &Shared, concurrency: u16) 
         args: None,
         env: Vec::new(),
         mounts: Vec::new(),
+        warm: false,
         limits: limits(concurrency),
         count_refused: false,
         stdio: Stdio::Log,
@@ -197,6 +198,7 @@ fn live_once(environment: &Arc<Environment>, shared: &Shared, concurrency: u16) 
                 return Err(SandboxError::Grader { reason: format!("it ended: {:?}", outcome.ending) });
             }
             Some(Reply::Fault(fault)) => return Err(SandboxError::Fault { message: fault.message }),
+            Some(_) => {}
             None if shared.stopping.load(Ordering::SeqCst) => return Ok(()),
             None => {}
         }

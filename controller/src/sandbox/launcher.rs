@@ -1,5 +1,6 @@
 //! One launcher process, seen from the controller: start it, talk to it, end it.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -23,25 +24,49 @@ pub(crate) struct Launcher {
     slot: u16,
     child: Child,
     socket: Option<UnixStream>,
+    /// It runs snippets, and may hold a container ready.
+    snippets: bool,
+    waiting: Cell<bool>,
 }
 
 impl Launcher {
     /// Starts a launcher with a clean environment.
     pub(crate) fn start(environment: &Arc<Environment>, slot: u16) -> Result<Self, SandboxError> {
+        Self::spawn(environment, slot, false)
+    }
+
+    /// Starts one for snippets, with an interpreter of its own where the service is set up so.
+    pub(super) fn start_for_snippets(
+        environment: &Arc<Environment>,
+        slot: u16,
+    ) -> Result<Self, SandboxError> {
+        Self::spawn(environment, slot, true)
+    }
+
+    fn spawn(environment: &Arc<Environment>, slot: u16, snippets: bool) -> Result<Self, SandboxError> {
         let spawn = |error: String| SandboxError::Spawn { reason: error };
         let directory = environment
             .subdirectory(&format!("launcher-{slot}"))
             .map_err(|error| spawn(error.to_string()))?;
         let home = serde_json::to_string(&environment.cgroups).map_err(|error| spawn(error.to_string()))?;
         let (ours, theirs) = UnixStream::pair().map_err(|error| spawn(error.to_string()))?;
-        let child = Command::new(&environment.home.runtime)
+        let mut command = Command::new(&environment.home.runtime);
+        command
             .args(["--log-level", "warn", "launcher", "--slot"])
             .arg(slot.to_string())
             .arg("--directory")
             .arg(directory)
             .arg("--cgroup-home")
             .arg(home)
-            .env_clear()
+            .env_clear();
+        if let Some(warmth) = environment.warmth.as_ref().filter(|_| snippets) {
+            let environment = warmth.environment.iter().map(|(name, value)| (name, value));
+            command.arg("--warm").arg(&warmth.bundle).envs(environment);
+            if !warmth.modules.is_empty() {
+                command.arg("--preload").arg(warmth.modules.join(","));
+            }
+        }
+        let child = command
             // Ctrl-C is for the controller, which then ends its launchers in order.
             .process_group(0)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -49,7 +74,8 @@ impl Launcher {
             .stderr(Stdio::inherit())
             .spawn()
             .map_err(|error| spawn(format!("{}: {error}", environment.home.runtime.display())))?;
-        Ok(Self { environment: Arc::clone(environment), slot, child, socket: Some(ours) })
+        let environment = Arc::clone(environment);
+        Ok(Self { environment, slot, child, socket: Some(ours), snippets, waiting: Cell::new(false) })
     }
 
     /// This launcher's number.
@@ -72,7 +98,19 @@ impl Launcher {
         request: SandboxRequest,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), SandboxError> {
+        self.waits_no_longer();
         self.tell(&Message::Run(Box::new(request)), descriptors)
+    }
+
+    /// Asks for a container of this shape to be made ahead; there is no need to wait for it.
+    pub(super) fn prepare(&self, request: SandboxRequest) -> Result<(), SandboxError> {
+        self.tell(&Message::Prepare(Box::new(request)), &[])
+    }
+
+    fn waits_no_longer(&self) {
+        if self.waiting.replace(false) {
+            self.environment.ahead.taken();
+        }
     }
 
     /// Sends a message.
@@ -81,10 +119,46 @@ impl Launcher {
         send(socket, message, descriptors).map_err(|error| self.failed(error))
     }
 
-    /// Reads one reply; call it when the descriptor is readable.
-    pub(crate) fn reply(&self) -> Result<Reply, SandboxError> {
+    /// Reads one reply; call it when the descriptor is readable. `None` where it is only for the books.
+    pub(crate) fn reply(&self) -> Result<Option<Reply>, SandboxError> {
         let socket = self.descriptor().ok_or_else(|| self.failed("already stopped"))?;
-        receive(socket).map(|(reply, _)| reply).map_err(|error| self.failed(error))
+        let (reply, descriptors) = receive(socket).map_err(|error| self.failed(error))?;
+        let ahead = &self.environment.ahead;
+        match reply {
+            Reply::Ready(interpreter) => {
+                if self.snippets {
+                    ahead.interpreter_is(interpreter);
+                }
+                Ok(None)
+            }
+            Reply::Prepared { setup_secs } => {
+                self.waiting.set(true);
+                ahead.made(Duration::from_secs_f64(setup_secs));
+                Ok(None)
+            }
+            Reply::Unprepared(fault) => {
+                ahead.failed();
+                tracing::warn!(slot = self.slot, fault.message, "a container could not be made ahead");
+                Ok(None)
+            }
+            Reply::Removed { leftovers } => {
+                ahead.removed(leftovers);
+                Ok(None)
+            }
+            Reply::Outcome(mut outcome) => {
+                if self.snippets {
+                    ahead.served(outcome.pooled);
+                }
+                let mut descriptors = descriptors.into_iter();
+                outcome
+                    .stdout
+                    .read(&mut descriptors)
+                    .and_then(|()| outcome.stderr.read(&mut descriptors))
+                    .map_err(|error| self.failed(error))?;
+                Ok(Some(Reply::Outcome(outcome)))
+            }
+            Reply::Started { .. } | Reply::Fault(_) => Ok(Some(reply)),
+        }
     }
 
     /// Waits for the next reply, at most until `deadline`.
@@ -93,13 +167,14 @@ impl Launcher {
         let mut polled = [PollFd::new(socket, PollFlags::POLLIN)];
         match poll(&mut polled, timeout(deadline)) {
             Ok(0) | Err(nix::errno::Errno::EINTR) => Ok(None),
-            Ok(_) => self.reply().map(Some),
+            Ok(_) => self.reply(),
             Err(errno) => Err(self.failed(errno)),
         }
     }
 
     /// Ends the launcher: closes its socket, waits, and kills it where it does not leave.
     pub(crate) fn stop(&mut self) {
+        self.waits_no_longer();
         self.socket = None;
         let end = Instant::now() + LEAVE;
         loop {
@@ -125,6 +200,7 @@ impl Launcher {
 
     /// Kills a launcher that does not answer, and what its containers left.
     pub(crate) fn kill(&mut self) {
+        self.waits_no_longer();
         self.socket = None;
         let ended = self.child.kill().and_then(|()| self.child.wait());
         if let Err(error) = ended {

@@ -1,5 +1,6 @@
 //! The only part that starts processes: launchers, and through them containers.
 
+mod ahead;
 mod environment;
 mod grader;
 mod launcher;
@@ -9,6 +10,7 @@ mod reporting;
 mod reports;
 mod worker;
 
+pub(crate) use ahead::AheadState;
 pub(crate) use environment::{Environment, EnvironmentError};
 pub(crate) use launcher::Launcher;
 pub(crate) use pool::{Pool, PoolState, Queued, SubmitError};

@@ -60,13 +60,14 @@ impl Pool {
         environment: &Arc<Environment>,
         workers: u16,
         capacity: usize,
+        ahead: u16,
     ) -> Result<Self, SandboxError> {
         let grader = Arc::new(Grader::start(environment, workers)?);
         let (sender, receiver) = async_channel::bounded(capacity);
         let busy = Arc::new(AtomicU64::new(0));
         let mut threads = Vec::new();
         for slot in FIRST_SLOT..FIRST_SLOT + workers {
-            let worker = Worker::new(environment, &grader, slot);
+            let worker = Worker::new(environment, &grader, slot, slot - FIRST_SLOT < ahead);
             let (receiver, busy) = (receiver.clone(), Arc::clone(&busy));
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{slot}"))
@@ -128,6 +129,7 @@ impl Drop for Pool {
 }
 
 fn work(mut worker: Worker, receiver: &Receiver<Ticket>, busy: &AtomicU64) {
+    worker.prepare();
     while let Ok(ticket) = receiver.recv_blocking() {
         if ticket.answer.is_closed() {
             // Its client left before it began.
@@ -138,5 +140,7 @@ fn work(mut worker: Worker, receiver: &Receiver<Ticket>, busy: &AtomicU64) {
         busy.fetch_sub(1, Ordering::Relaxed);
         // A client that left does not change what its job did.
         drop(ticket.answer.send(result));
+        // Those that wait already are in front of this one in the queue, so a job finds a container that is ready.
+        worker.prepare();
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, poll};
-use rlox_protocol::{Command, DescriptorRole, Outcome, Reply, SandboxRequest, Stdio};
+use rlox_protocol::{Command, DescriptorRole, Limits, Outcome, Reply, SandboxRequest, Stdio};
 
 use super::grader::{Grader, authenticate};
 use super::launcher::{stream_pair, timeout};
@@ -17,6 +17,7 @@ use super::memfd::sealed;
 use super::reporting::Reporting;
 use super::reports::Refused;
 use super::{Environment, Launcher, SandboxError};
+use crate::config::Granted;
 use crate::job::{Captured, Events, Finished, Job, Usage, random_bytes};
 use crate::judge::{self, Judged, StdioRun, Verdict};
 use crate::tampering::{Kind, Tampering};
@@ -39,6 +40,9 @@ pub(super) struct Worker {
     grader: Arc<Grader>,
     slot: u16,
     launcher: Option<Launcher>,
+    /// Whether it has a container made ahead, and in which shape.
+    ahead: bool,
+    shape: Option<SandboxRequest>,
 }
 
 /// Containers of one job.
@@ -79,8 +83,30 @@ impl Tally {
 }
 
 impl Worker {
-    pub(super) fn new(environment: &Arc<Environment>, grader: &Arc<Grader>, slot: u16) -> Self {
-        Self { environment: Arc::clone(environment), grader: Arc::clone(grader), slot, launcher: None }
+    pub(super) fn new(environment: &Arc<Environment>, grader: &Arc<Grader>, slot: u16, ahead: bool) -> Self {
+        let (environment, grader) = (Arc::clone(environment), Arc::clone(grader));
+        Self { environment, grader, slot, launcher: None, ahead, shape: None }
+    }
+
+    /// Has the next container made, in the shape that was asked for last, while there is nothing else to do.
+    pub(super) fn prepare(&mut self) {
+        if !self.ahead {
+            return;
+        }
+        let prepared = self.next_shape().and_then(|shape| self.launcher()?.prepare(shape));
+        if let Err(error) = prepared {
+            tracing::warn!(slot = self.slot, %error, "no container is made ahead");
+            self.launcher = None;
+        }
+    }
+
+    fn next_shape(&self) -> Result<SandboxRequest, SandboxError> {
+        match &self.shape {
+            Some(shape) => {
+                Ok(SandboxRequest { id: self.environment.container_id(self.slot), ..shape.clone() })
+            }
+            None => self.request(Granted::default().limits(0), "serve", Vec::new()),
+        }
     }
 
     /// Runs one job; a failure of the sandbox is tried once more with a fresh launcher.
@@ -158,14 +184,14 @@ impl Worker {
 
     fn launcher(&mut self) -> Result<&Launcher, SandboxError> {
         if self.launcher.is_none() {
-            self.launcher = Some(Launcher::start(&self.environment, self.slot)?);
+            self.launcher = Some(Launcher::start_for_snippets(&self.environment, self.slot)?);
         }
         self.launcher.as_ref().ok_or_else(|| SandboxError::Spawn { reason: "no launcher".into() })
     }
 
     fn request(
         &self,
-        job: &Job,
+        limits: Limits,
         mode: &str,
         descriptors: Vec<DescriptorRole>,
     ) -> Result<SandboxRequest, SandboxError> {
@@ -176,7 +202,8 @@ impl Worker {
             args: Some(DRIVER.iter().map(|part| (*part).to_owned()).chain([mode.to_owned()]).collect()),
             env: Vec::new(),
             mounts: Vec::new(),
-            limits: job.granted.limits(job.expected_bytes()),
+            warm: self.environment.warmth.is_some(),
+            limits,
             count_refused: true,
             stdio: Stdio::Capture,
             descriptors,
@@ -195,7 +222,8 @@ impl Worker {
         let input = sealed(c"rlox-stdin", stdin.as_bytes())?;
         let (ended, ending) = watched_pipe()?;
         let roles = vec![DescriptorRole::Preserve, DescriptorRole::Preserve, DescriptorRole::Stdin];
-        let request = self.request(job, mode, roles)?;
+        let request = self.request(job.limits(), mode, roles)?;
+        self.shape = Some(request.clone());
         let launcher = self.launcher()?;
         launcher.run(request, &[code.as_fd(), ending.as_fd(), input.as_fd()])?;
         drop(ending);
@@ -257,7 +285,8 @@ impl Worker {
         let key = random_bytes::<32>().map_err(SandboxError::system("making a key"))?;
         let (trap, trap_end) = watched_pipe()?;
         let roles = vec![DescriptorRole::Preserve; 3];
-        let request = self.request(job, "serve", roles)?;
+        let request = self.request(job.limits(), "serve", roles)?;
+        self.shape = Some(request.clone());
         let grader = Arc::clone(&self.grader);
         let launcher = self.launcher()?;
         // The grader first: a program must not spend its time waiting for a grader that starts again.
@@ -323,7 +352,7 @@ fn wait_outcome(launcher: &Launcher, deadline: Instant) -> Result<Outcome, Sandb
         match launcher.wait_reply(deadline)? {
             Some(Reply::Outcome(outcome)) => return Ok(*outcome),
             Some(Reply::Fault(fault)) => return Err(SandboxError::Fault { message: fault.message }),
-            Some(Reply::Started { .. }) => {}
+            Some(_) => {}
             None if Instant::now() >= deadline => return Err(stuck(launcher)),
             None => {}
         }
@@ -351,9 +380,9 @@ fn wait_both(
         }
         if ready.reply {
             match launcher.reply()? {
-                Reply::Outcome(done) => outcome = Some(*done),
-                Reply::Fault(fault) => return Err(SandboxError::Fault { message: fault.message }),
-                Reply::Started { .. } => {}
+                Some(Reply::Outcome(done)) => outcome = Some(*done),
+                Some(Reply::Fault(fault)) => return Err(SandboxError::Fault { message: fault.message }),
+                Some(_) | None => {}
             }
         }
         if Instant::now() >= deadline {

@@ -172,6 +172,8 @@ mod tests {
             finished_early: false,
             stdout: Output::default(),
             stderr: Output::default(),
+            pooled: false,
+            warm: false,
             setup_secs: 0.0,
             wall_secs: 1.0,
             cpu_secs: 1.0,

@@ -155,6 +155,7 @@ impl Stage {
             args: Some(args),
             env: vec![format!("RLOX_RL_OPS_LIB=/opt/rlox/lib/{LIBRARY}")],
             mounts,
+            warm: false,
             limits: Limits {
                 cpu_ms: u64::MAX,
                 wall_ms: plan.limits.wall_secs * 1000,
@@ -261,7 +262,7 @@ fn watch(
             Some(Reply::Outcome(outcome)) => return Ok((*outcome, stopped)),
             Some(Reply::Fault(fault)) => return Err(SandboxError::Fault { message: fault.message }.into()),
             Some(Reply::Started { .. }) => last_progress = Instant::now(),
-            None => {}
+            Some(_) | None => {}
         }
         let now = length();
         let begins = !began && std::fs::symlink_metadata(directory.join(BEGAN)).is_ok();

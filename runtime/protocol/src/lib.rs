@@ -8,6 +8,8 @@ mod outcome;
 mod request;
 mod wire;
 
-pub use outcome::{CgroupCounters, Ending, Fault, FaultKind, Load, Outcome, Output, RefusedCalls, Reply};
+pub use outcome::{
+    CgroupCounters, Ending, Fault, FaultKind, Interpreter, Load, Outcome, Output, RefusedCalls, Reply,
+};
 pub use request::{BindMount, Command, DescriptorRole, Limits, SandboxRequest, Stdio};
 pub use wire::{MAX_DESCRIPTORS, MAX_FRAME, WireError, receive, send};

@@ -1,12 +1,30 @@
 //! What a launcher reports: facts that it observed from outside. Judging them is the controller's work.
 
-use base64::Engine as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use serde::{Deserialize, Serialize};
 
 /// A message from a launcher to the controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
+    /// The launcher takes requests; its first word.
+    Ready(Interpreter),
+    /// A container waits.
+    Prepared {
+        /// Seconds spent creating it, checks included.
+        setup_secs: f64,
+    },
+    /// A container could not be made ahead; the next request makes its own.
+    Unprepared(Fault),
+    /// What was left of the container before was removed.
+    Removed {
+        /// Processes, cgroups and files that could not be.
+        leftovers: u64,
+    },
     /// The container passed every check and its program runs.
     Started {
         /// The init process's id on the host.
@@ -16,6 +34,24 @@ pub enum Reply {
     Outcome(Box<Outcome>),
     /// The sandbox could not do its work; nothing is known of the program.
     Fault(Fault),
+}
+
+/// Where a launcher's programs get their interpreter from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "interpreter", rename_all = "snake_case")]
+pub enum Interpreter {
+    /// A fork of one that the launcher has started.
+    Warm {
+        /// Its version.
+        version: String,
+        /// Modules that could not be imported ahead, with the reason.
+        missing: Vec<String>,
+    },
+    /// Executed in each container.
+    Exec {
+        /// Why none is warm; empty where none was asked for.
+        reason: String,
+    },
 }
 
 /// Everything known about one finished container.
@@ -31,7 +67,11 @@ pub struct Outcome {
     pub stdout: Output,
     /// Standard error, empty unless captured.
     pub stderr: Output,
-    /// Seconds spent creating the container, checks included.
+    /// The container waited when the request came.
+    pub pooled: bool,
+    /// Its interpreter was a fork of the launcher's.
+    pub warm: bool,
+    /// Seconds from the request to the start, checks included.
     pub setup_secs: f64,
     /// Seconds from start to the end of the init process.
     pub wall_secs: f64,
@@ -104,9 +144,12 @@ pub struct RefusedCalls {
 /// One captured output stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// The first bytes, up to the limit.
-    #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
+    /// The first bytes, up to the limit. They travel in a file: a launcher never has them in its memory, of which
+    /// the next container gets a copy.
+    #[serde(skip)]
     pub bytes: Vec<u8>,
+    /// Whether a descriptor of that file comes with the message; standard output's is the first.
+    pub attached: bool,
     /// Bytes written in all, the dropped ones included.
     pub total: u64,
 }
@@ -115,6 +158,18 @@ impl Output {
     /// Whether bytes were dropped.
     pub fn truncated(&self) -> bool {
         self.total > self.bytes.len() as u64
+    }
+
+    /// Takes the bytes out of the file that came with the message.
+    pub fn read(&mut self, descriptors: &mut impl Iterator<Item = OwnedFd>) -> io::Result<()> {
+        if self.attached {
+            let file = descriptors.next().ok_or_else(|| io::Error::other("no descriptor came with it"))?;
+            let file = File::from(file);
+            let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+            self.bytes = vec![0; length];
+            file.read_exact_at(&mut self.bytes, 0)?;
+        }
+        Ok(())
     }
 }
 
@@ -139,13 +194,4 @@ pub enum FaultKind {
     Verify,
     /// Watching or removing it failed.
     Supervise,
-}
-
-fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&base64::engine::general_purpose::STANDARD.encode(bytes))
-}
-
-fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    base64::engine::general_purpose::STANDARD.decode(text).map_err(serde::de::Error::custom)
 }

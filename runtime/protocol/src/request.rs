@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
-    /// Create, run, supervise and remove one container.
+    /// Create a container of this shape and let it wait for the next `Run` that asks for the same.
+    Prepare(Box<SandboxRequest>),
+    /// Run, supervise and remove one container: the one that waits, where its shape is the same.
     Run(Box<SandboxRequest>),
     /// The answer is known: let the program end by itself within the grace, then kill it.
     Finish {
@@ -32,6 +34,8 @@ pub struct SandboxRequest {
     pub bundle: PathBuf,
     /// Replaces the bundle's `process.args` where given.
     pub args: Option<Vec<String>>,
+    /// `args` are a command line of the bundle's interpreter: a fork of the launcher's own may run them instead.
+    pub warm: bool,
     /// Environment entries (`NAME=value`) added to the bundle's own.
     pub env: Vec<String>,
     /// Bind mounts added to the bundle's own.
@@ -44,6 +48,24 @@ pub struct SandboxRequest {
     pub stdio: Stdio,
     /// Meaning of the descriptors that travel with this message, in order.
     pub descriptors: Vec<DescriptorRole>,
+}
+
+impl SandboxRequest {
+    /// Whether a container made for `self` serves `other`: all is the same but what is settled at the start.
+    pub fn same_shape(&self, other: &Self) -> bool {
+        let limits = Limits {
+            cpu_ms: self.limits.cpu_ms,
+            wall_ms: self.limits.wall_ms,
+            wall_most_ms: self.limits.wall_most_ms,
+            output_bytes: self.limits.output_bytes,
+            flood_bytes: self.limits.flood_bytes,
+            ..other.limits
+        };
+        (&self.bundle, &self.env, &self.mounts, self.limits, self.warm)
+            == (&other.bundle, &other.env, &other.mounts, limits, other.warm)
+            && (self.count_refused, self.stdio) == (other.count_refused, other.stdio)
+            && self.args.as_deref().and_then(<[_]>::first) == other.args.as_deref().and_then(<[_]>::first)
+    }
 }
 
 /// A host path made visible in the container.

@@ -190,6 +190,16 @@ impl ContainerCgroup {
             .unwrap_or_default()
     }
 
+    /// Processes that are in it now.
+    pub(crate) fn processes(&self) -> u64 {
+        let controller = if matches!(self.home, CgroupHome::V1) { "pids" } else { "" };
+        if matches!(self.home, CgroupHome::None { .. }) {
+            return 0;
+        }
+        let text = read_bounded(&self.directory(controller).join("cgroup.procs")).unwrap_or_default();
+        text.lines().count() as u64
+    }
+
     /// Kills what is still in it and removes it; returns how many processes or directories were left.
     pub(crate) fn remove(&self) -> u64 {
         let mut leftovers = 0;

@@ -252,7 +252,7 @@ pub(crate) fn settings(
 
 /// Reads back what was asked for. Nothing has run yet.
 fn verify(created: &Created, spec: &Spec, record: &Record, settings: &[Setting]) -> Result<(), OciError> {
-    let result = created.verify(spec).and_then(|()| match &record.group {
+    let result = created.verify(spec, false).and_then(|()| match &record.group {
         Some(group) => group.holds(created.pid, settings).and_then(|()| group.verify(settings)),
         None => Ok(()),
     });

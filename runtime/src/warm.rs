@@ -1,0 +1,125 @@
+//! A launcher's own interpreter, of which every program gets a copy.
+//!
+//! It is the bundle's CPython with the bundle's modules imported, started once, in a process that never sees a
+//! program's code, output or tests. What a program can read of it is what it could read of any fresh interpreter. Two
+//! things are shared that are each interpreter's own otherwise, the seed of string hashes and the layout of memory:
+//! both differ from launcher to launcher, and neither protects anything inside one sandbox.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use nix::sys::memfd::{MemFdCreateFlag, memfd_create};
+use oci_spec::runtime::Spec;
+use rlox_protocol::Interpreter as Report;
+
+use crate::interpreter::Interpreter;
+use crate::python::{CommandLine, Python};
+use crate::spec::absolute;
+
+/// Annotation of a bundle's `config.json`: the program that gets an interpreter ready, compiled, as in the container.
+const ANNOTATION: &str = "org.rlox.zygote";
+/// Beside the standard library; a bundle without packages lacks it.
+const SITE: &str = "/opt/rlox/site";
+/// As the bundle's `process.args` have them.
+const OPTIONS: [&str; 3] = ["-I", "-S", "-B"];
+
+/// An interpreter that is ready to be copied.
+#[derive(Clone, Copy)]
+pub(crate) struct Zygote {
+    python: Python,
+    command_line: CommandLine,
+}
+
+impl Zygote {
+    /// Starts the bundle's interpreter in this process and imports these modules; says why where that cannot be.
+    pub(crate) fn start(bundle: &Path, modules: &[String]) -> Result<(Self, Report), String> {
+        let spec = Spec::load(bundle.join("config.json")).map_err(|error| error.to_string())?;
+        let spec = absolute(spec, bundle);
+        let annotations = spec.annotations().clone().unwrap_or_default();
+        let program = annotations.get(ANNOTATION).ok_or("the bundle names no program for it")?;
+        let root = spec.root().as_ref().ok_or("the bundle has no root")?.path();
+        let root = std::fs::canonicalize(root).map_err(|error| format!("{}: {error}", root.display()))?;
+        let interpreter = Interpreter::of_root(&root)?;
+        let library = interpreter.library.as_ref().ok_or_else(|| {
+            let version: Vec<_> = interpreter.version.split('.').take(2).collect();
+            format!(
+                "this host has Python {} without its shared library; install it (Debian, Ubuntu: apt install \
+                 libpython{}), then prepare the bundles again",
+                interpreter.version,
+                version.join(".")
+            )
+        })?;
+        let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+        let executable = below(&interpreter.executable);
+        let executable = executable.to_str().ok_or("the bundle's path is no text")?;
+        let command_line = CommandLine::own()?;
+        let words: Vec<&str> = [executable].into_iter().chain(OPTIONS).chain(["-c", ""]).collect();
+        let python = Python::start(&below(library), &words)?;
+        let zygote = Self { python, command_line };
+        let report = zygote.warm(&root, Path::new(program), modules)?;
+        let mut lines = report.lines().map(str::to_owned);
+        let version = lines.next().unwrap_or_default();
+        if version != interpreter.version {
+            return Err(format!("the library is Python {version}, the bundle's {}", interpreter.version));
+        }
+        let threads = std::fs::read_dir("/proc/self/task").map_err(|error| error.to_string())?.count();
+        if threads != 1 {
+            return Err(format!("importing {} started {} threads", modules.join(", "), threads - 1));
+        }
+        Ok((zygote, Report::Warm { version, missing: lines.collect() }))
+    }
+
+    fn warm(&self, root: &Path, program: &Path, modules: &[String]) -> Result<String, String> {
+        let literal = |text: &str| serde_json::to_string(text).map_err(|error| error.to_string());
+        let place = program.parent().unwrap_or(program);
+        let place = root.join(place.strip_prefix("/").unwrap_or(place));
+        let name = program.file_stem().and_then(|name| name.to_str()).ok_or("its program has no name")?;
+        let modules = modules.iter().map(|module| literal(module)).collect::<Result<Vec<_>, _>>()?.join(", ");
+        let mut answer = memfd_create(c"rlox-zygote", MemFdCreateFlag::MFD_CLOEXEC)
+            .map(File::from)
+            .map_err(|error| error.to_string())?;
+        let text = format!(
+            "import posix, sys\n\
+             sys.path.insert(0, {place})\n\
+             import {name} as zygote\n\
+             del sys.path[0]\n\
+             _failed = zygote.warm({root}, [{modules}], {site})\n\
+             posix.write({descriptor}, \"\\n\".join([sys.version.split()[0], *_failed]).encode())\n",
+            place = literal(&place.to_string_lossy())?,
+            root = literal(&root.to_string_lossy())?,
+            site = literal(SITE)?,
+            descriptor = answer.as_raw_fd(),
+        );
+        self.python.run(&text).map_err(|reason| format!("{}: {reason}", program.display()))?;
+        let mut report = String::new();
+        answer
+            .rewind()
+            .and_then(|()| answer.read_to_string(&mut report))
+            .map_err(|error| format!("reading the interpreter's answer: {error}"))?;
+        Ok(report)
+    }
+
+    /// Around the making of a container, of which each process is a copy of this one.
+    pub(crate) fn around_fork<T>(&self, fork: impl FnOnce() -> T) -> T {
+        self.python.before_fork();
+        let result = fork();
+        self.python.after_fork_parent();
+        result
+    }
+
+    /// In a container's first process: goes on as the interpreter that was started with this command line.
+    pub(crate) fn enter(&self, args: &[String]) -> Result<(), String> {
+        // A copy of a process that may not be looked into cannot look into itself either, in /proc.
+        nix::sys::prctl::set_dumpable(true).map_err(|errno| format!("prctl: {errno}"))?;
+        nix::sys::prctl::set_name(c"python3").map_err(|errno| format!("prctl: {errno}"))?;
+        self.command_line.overwrite(args);
+        self.python.after_fork_child();
+        let script = args.iter().skip(1).skip_while(|word| word.starts_with('-'));
+        let script = script.map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
+        let script = script.map_err(|error| error.to_string())?.join(", ");
+        let ended = self.python.run(&format!("zygote.enter([{script}])"));
+        self.python.exit(i32::from(ended.is_err()))
+    }
+}
