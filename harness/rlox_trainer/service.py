@@ -30,8 +30,8 @@ LONGEST_PAUSE_SECS = 5.0
 HEALTH_TIMEOUT_SECS = 10.0
 # Beyond what its snippets may take one after the other, a batch may wait this long in a queue.
 SLACK_SECS = 30.0
-# The service lets the wall clock of a snippet stand still while others have the CPUs, up to four times
-# its limit, and then tries it once more.
+# The service lets the wall clock of a snippet stand still while others have the CPUs, up to four
+# times its limit, and then tries it once more.
 STRETCH = 8.0
 
 
