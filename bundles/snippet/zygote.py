@@ -174,4 +174,54 @@ def enter(arguments):
     driver.__name__ = "__main__"
     sys.modules["__main__"] = driver
     sys.modules.pop("zygote", None)
-    driver.main()
+    try:
+        driver.main()
+        code = 0
+    except SystemExit as error:
+        code = status(error.code)
+    end(code)
+
+
+def status(code):
+    """The exit status that the interpreter gives for `sys.exit(code)`."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def end(code):
+    """Ends the process as the interpreter does, but for taking apart what is shared and dies with it anyway."""
+    import _thread
+    import atexit
+    import os
+
+    threading = sys.modules.get("threading")
+    if threading is not None and threading._main_thread.ident == _thread.get_ident():
+        threading._shutdown()
+    atexit._run_exitfuncs()
+    flushed = flush()
+    program = sys.modules.get("__main__")
+    if program is not None:
+        # Objects of the program may have a last word.
+        names = list(program.__dict__)
+        for name in sorted(names, key=lambda name: not name.startswith("_")):
+            if name != "__builtins__":
+                program.__dict__[name] = None
+        gc.collect()
+    os._exit(code if flush() and flushed else 120)
+
+
+def flush():
+    """Writes out what was printed; false where standard output cannot be written to any more."""
+    written = True
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name, None)
+        try:
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+        except Exception:
+            written = written and name != "stdout"
+    return written

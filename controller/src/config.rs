@@ -112,7 +112,7 @@ pub(crate) struct ServiceConfig {
 
 /// What programs that models write import most, of the standard library and of the bundle's packages. A module that is
 /// not in the list is imported when a program asks for it.
-pub(crate) const PRELOAD: [&str; 34] = [
+pub(crate) const PRELOAD: [&str; 33] = [
     "abc",
     "array",
     "bisect",
@@ -126,7 +126,6 @@ pub(crate) const PRELOAD: [&str; 34] = [
     "enum",
     "fractions",
     "functools",
-    "hashlib",
     "heapq",
     "inspect",
     "io",

@@ -15,7 +15,7 @@ use oci_spec::runtime::Spec;
 use rlox_protocol::Interpreter as Report;
 
 use crate::interpreter::Interpreter;
-use crate::python::{CommandLine, Python};
+use crate::python::{CommandLine, Python, end_copies_at_once};
 use crate::spec::absolute;
 
 /// Annotation of a bundle's `config.json`: the program that gets an interpreter ready, compiled, as in the container.
@@ -68,6 +68,8 @@ impl Zygote {
         if threads != 1 {
             return Err(format!("importing {} started {} threads", modules.join(", "), threads - 1));
         }
+        end_copies_at_once()?;
+        look_at_the_processor();
         Ok((zygote, Report::Warm { version, missing: lines.collect() }))
     }
 
@@ -122,4 +124,11 @@ impl Zygote {
         let ended = self.python.run(&format!("zygote.enter([{script}])"));
         self.python.exit(i32::from(ended.is_err()))
     }
+}
+
+/// The standard library asks the processor what it can when that first matters, and a virtual machine takes long to
+/// answer. Every copy would ask again.
+fn look_at_the_processor() {
+    #[cfg(target_arch = "x86_64")]
+    tracing::debug!(avx2 = std::arch::is_x86_feature_detected!("avx2"), "the processor");
 }
