@@ -34,6 +34,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// CPU time and, after the program's end, time that a fork has beyond the program's own: what it compares is the
 /// program's data.
 const SLACK: Duration = Duration::from_secs(1);
+/// A fork begins before its program's container is made, which takes long on a loaded machine. Less than a worker's
+/// patience with a launcher.
+const SETUP: Duration = Duration::from_secs(10);
 /// Beyond this a job does not fit the grader's own limit either.
 const MAX_REPORT: usize = 8 << 20;
 
@@ -101,7 +104,7 @@ impl Grader {
         channel: BorrowedFd<'_>,
         report: BorrowedFd<'_>,
     ) -> Result<(), SandboxError> {
-        let (cpu, wall) = (job.granted.timeout + SLACK, job.granted.wall_most() + SLACK);
+        let (cpu, wall) = (job.granted.timeout + SLACK, job.granted.wall_most() + SETUP);
         let job = GraderJob { tests: &job.tests, early_stop: job.early_stop };
         let job = serde_json::to_vec(&job).map_err(SandboxError::system("encoding a grader's job"))?;
         let job = sealed(c"rlox-tests", &job)?;
