@@ -98,7 +98,7 @@ impl Launcher {
                 Ok((Command::Run(request), descriptors)) => self.run(&request, descriptors)?,
                 Ok((Command::Prepare(request), _)) => self.prepare(&request)?,
                 // Meant for a container that ended by itself in the meantime.
-                Ok((Command::Finish { .. } | Command::Kill, _)) => true,
+                Ok((Command::Finish { .. } | Command::Beside | Command::Kill, _)) => true,
                 Err(WireError::Closed) => false,
                 Err(error) => return Err(RuntimeError::Request { reason: error.to_string() }),
             };
