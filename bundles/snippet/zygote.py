@@ -160,7 +160,7 @@ def warm(below, modules, site):
             failed.append("%s: %s: %s" % (name, type(error).__name__, error))
     settle()
     gc.collect()
-    # Objects made so far are shared with every copy as long as nobody writes to them, a collector's marks included.
+    # Objects made so far are shared with every copy as long as nobody writes to them; the collector would.
     gc.freeze()
     return failed
 

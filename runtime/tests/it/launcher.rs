@@ -75,7 +75,9 @@ fn warm() -> Option<Launcher> {
 
 fn limits() -> Limits {
     Limits {
+        cpu_ms: 20_000 * u64::from(patience()),
         wall_ms: 20_000 * u64::from(patience()),
+        wall_most_ms: 20_000 * u64::from(patience()),
         memory_bytes: 256 << 20,
         pids: 64,
         cpu_millis: 1000,
