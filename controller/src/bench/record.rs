@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::corpus::Pinned;
 use crate::sandbox::Environment;
@@ -20,13 +21,34 @@ pub(crate) struct Machine {
     kernel: String,
     processor: String,
     cores: usize,
-    cgroup: &'static str,
-    tier: &'static str,
+    cgroup: String,
+    tier: String,
+}
+
+/// How a service isolates here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Place {
+    cgroup: String,
+    tier: String,
+}
+
+impl Place {
+    /// As `/health` says it.
+    pub(super) fn of(health: &Value) -> Self {
+        let text = |name: &str| health["isolation"][name].as_str().unwrap_or_default().to_owned();
+        Self { cgroup: text("cgroup"), tier: text("tier") }
+    }
 }
 
 impl Machine {
     /// This machine, now.
     pub(crate) fn now(environment: &Environment) -> Self {
+        let isolation = &environment.isolation;
+        Self::at(Place { cgroup: isolation.cgroup.into(), tier: isolation.tier.into() })
+    }
+
+    /// This machine, now, with a service elsewhere.
+    pub(crate) fn at(place: Place) -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = processor.lines().find_map(|line| line.strip_prefix("model name"));
@@ -38,8 +60,8 @@ impl Machine {
             kernel: kernel.trim().to_owned(),
             processor: model.unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
-            cgroup: environment.isolation.cgroup,
-            tier: environment.isolation.tier,
+            cgroup: place.cgroup,
+            tier: place.tier,
         }
     }
 

@@ -1,4 +1,4 @@
-//! `bench integrity` and `bench cost`.
+//! `bench integrity` and `bench cost`; the other measurements have files of their own.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::serve::{Layer, seconds};
-use super::{Failure, runtime};
+use super::{Failure, bench_soak, bench_speed, runtime};
 use crate::bench::{self, CostPlan, Machine, Record, Row, Selection, Tally};
 use crate::config::{Ceilings, ServiceConfig};
 use crate::home::Home;
@@ -39,6 +39,15 @@ CPU time is user and system time of the controller, its launchers, the snippet's
 its forks. Rounds of both kinds alternate. Run it on a machine that is quiet; neighbours cost caches, too.\n\n\
 Example:\n  rlox-controller bench cost --rounds 10 --each 20")]
     Cost(CostArgs),
+    /// Measure time, CPU time and throughput of a verification beside the usual ways to run a program.
+    #[command(after_help = bench_speed::HELP)]
+    Speed(bench_speed::SpeedArgs),
+    /// Send many verifications, a share of them hostile: are all right, are latencies steady, does anything grow?
+    #[command(after_help = bench_soak::HELP)]
+    Soak(bench_soak::SoakArgs),
+    /// Start programs and time them (started by `bench speed`).
+    #[command(hide = true)]
+    Meter,
 }
 
 #[derive(Debug, Args)]
@@ -83,6 +92,9 @@ pub(super) fn execute(command: BenchCommands) -> Result<ExitCode, Failure> {
     match command {
         BenchCommands::Integrity(args) => integrity(&args),
         BenchCommands::Cost(args) => cost(&args),
+        BenchCommands::Speed(args) => bench_speed::execute(&args),
+        BenchCommands::Soak(args) => bench_soak::execute(&args),
+        BenchCommands::Meter => bench::serve_meter().map(|()| ExitCode::SUCCESS).map_err(Into::into),
     }
 }
 

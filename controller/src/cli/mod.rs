@@ -1,6 +1,8 @@
 //! Command lines of `rlox-controller` and `rlox-verify-server`.
 
 mod bench;
+mod bench_soak;
+mod bench_speed;
 mod check;
 mod doctor;
 mod serve;
@@ -51,7 +53,7 @@ enum Commands {
         #[command(subcommand)]
         command: check::CorpusCommands,
     },
-    /// Measure how often verdicts are wrong, and what they cost.
+    /// Measure how often verdicts are wrong, what they cost, how fast they are, and whether that lasts.
     Bench {
         #[command(subcommand)]
         command: bench::BenchCommands,

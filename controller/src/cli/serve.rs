@@ -31,6 +31,9 @@ pub(super) struct ServeArgs {
     /// File that holds the bearer token which every call but /health then needs.
     #[arg(long, value_name = "PATH")]
     token_file: Option<PathBuf>,
+    /// Stop, too, when standard input ends: for a parent that must not leave a service behind.
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
     #[command(flatten)]
     pub(super) service: ServiceArgs,
 }
@@ -156,6 +159,21 @@ fn read_token(path: &Path) -> Result<String, Failure> {
     Ok(token)
 }
 
+/// Resolves at the end of standard input, where that is wanted.
+async fn input_ends(wanted: bool) {
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    if wanted {
+        // Not one of the async runtime's threads: it may read for ever and must not hold up the end of the runtime.
+        std::thread::spawn(move || {
+            std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).map(drop).unwrap_or_default();
+            drop(end);
+        });
+        ended.await.unwrap_or_default();
+    } else {
+        std::future::pending().await
+    }
+}
+
 /// Runs the service until SIGINT, SIGTERM or SIGHUP.
 pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
     let token = args.token_file.as_deref().map(read_token).transpose()?;
@@ -190,7 +208,10 @@ pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
             timeout_secs = service.config.ceilings.timeout.as_secs_f64(),
             "listening on http://{bound}"
         );
-        signals.wait().await;
+        tokio::select! {
+            () = signals.wait() => {}
+            () = input_ends(args.until_stdin_ends) => {}
+        }
         tracing::info!("stopping: no new requests, finishing those in flight");
         stop.send_replace(true);
         while listeners.join_next().await.is_some() {}
