@@ -61,6 +61,12 @@ system_packages() {
     { [ -x harness/.tools/bin/uv ] || command -v uv >/dev/null || python3 -m pip --version >/dev/null 2>&1; } ||
         missing+=(python3-pip)
     [ -e /usr/include/seccomp.h ] || missing+=(libseccomp-dev)
+    # The interpreter as a library: with it, programs are forks of a started one.
+    if [ -x /usr/bin/python3 ] && [ -z "${RLOX_PYTHON:-}" ]; then
+        local library
+        library=$(/usr/bin/python3 -c 'import sys; print("libpython%d.%d" % sys.version_info[:2])')
+        compgen -G "/usr/lib/*/$library.so.1.0" >/dev/null || missing+=("$library")
+    fi
     if [ -x /usr/bin/python3 ] && [ -z "${RLOX_PYTHON:-}" ]; then
         # uv installs itself with this interpreter's pip.
         { [ -e harness/.venv/bin/python ] || command -v uv >/dev/null || /usr/bin/python3 -m pip --version >/dev/null 2>&1; } ||

@@ -10,6 +10,7 @@ this process and the service know.
 """
 
 import _sha256
+import contextlib
 import gc
 import hmac
 import json
@@ -25,6 +26,7 @@ sys.path.insert(0, "/opt/rlox")
 import checks
 import guards
 import names
+import overtime
 import privacy
 import session
 import statements
@@ -38,6 +40,8 @@ MAX_JOB = 64 << 20
 FORK_BYTES = 1 << 30
 # Room to decode and compare the deepest value that can cross.
 RECURSION = 8000
+# Before the report: it tells the service which process writes it.
+GREETING = b"\n"
 # After so many runs the interpreter has specialised its code.
 WARM_UPS = 20
 
@@ -58,7 +62,7 @@ def grade(job, channel):
     if around.needed:
         around.start()
         talk.surroundings = around
-    results = statements.run(talk, tests)
+    results = statements.run(talk, tests, job["early_stop"])
     talk.surroundings = None
     return report(talk, True, talk.alive(), results)
 
@@ -89,7 +93,9 @@ def send_report(report_fd, key, content):
         stream.write(json.dumps({"report": text, "mac": mac}).encode())
 
 
-def work(channel_fd, report_fd, job_fd, key):
+def work(channel_fd, report_fd, job_fd, key, cpu):
+    os.write(report_fd, GREETING)
+    overtime.limit_cpu(cpu / 1000)
     resource.setrlimit(resource.RLIMIT_AS, (FORK_BYTES, FORK_BYTES))
     sys.setrecursionlimit(RECURSION)
     with open(job_fd, "rb") as stream:
@@ -97,17 +103,9 @@ def work(channel_fd, report_fd, job_fd, key):
     channel = socket.socket(fileno=channel_fd)
     channel.setblocking(True)
     send_report(report_fd, key, grade(job, channel))
-
-
-class Fork:
-    """One verification that runs."""
-
-    def __init__(self, pid, deadline, report_fd, key):
-        self.pid = pid
-        self.deadline = deadline
-        self.report_fd = report_fd
-        self.key = key
-        self.overdue = False
+    # This process's parent has the channel too: the program shall not wait for it.
+    with contextlib.suppress(OSError):
+        channel.shutdown(socket.SHUT_RDWR)
 
 
 class Jobs:
@@ -127,23 +125,20 @@ class Jobs:
                         return
                 else:
                     self.reap(descriptor)
-            now = time.monotonic()
             for fork in self.running.values():
-                if now >= fork.deadline:
-                    fork.overdue = True
-                    os.kill(fork.pid, signal.SIGKILL)
+                fork.look()
 
     def timeout(self):
         if not self.running:
             return None
-        nearest = min(fork.deadline for fork in self.running.values())
+        nearest = min(fork.next for fork in self.running.values())
         return max(10, int((nearest - time.monotonic()) * 1000) + 1)
 
     def accept(self):
         message, descriptors, _, _ = socket.recv_fds(self.socket, 256, 3)
         if not message:
             return False
-        limit, key = message.decode().split()
+        cpu, wall, key = message.decode().split()
         key = bytes.fromhex(key)
         channel_fd, report_fd, job_fd = descriptors
         try:
@@ -157,18 +152,19 @@ class Jobs:
         if pid == 0:
             try:
                 self.socket.close()
-                # Reports and keys of other verifications are none of this fork's business.
+                # Channels, reports and keys of other verifications are none of this fork's business.
                 for fork in self.running.values():
-                    os.close(fork.report_fd)
+                    for descriptor in fork.descriptors():
+                        os.close(descriptor)
                 self.running.clear()
-                work(channel_fd, report_fd, job_fd, key)
+                work(channel_fd, report_fd, job_fd, key, int(cpu))
             except BaseException:
                 os._exit(1)
             os._exit(0)
-        os.close(channel_fd)
         os.close(job_fd)
         pidfd = os.pidfd_open(pid)
-        self.running[pidfd] = Fork(pid, time.monotonic() + int(limit) / 1000, report_fd, key)
+        times = (int(cpu) / 1000, int(wall) / 1000)
+        self.running[pidfd] = overtime.Fork(pid, times, report_fd, channel_fd, key)
         self.poll.register(pidfd, select.POLLIN)
         return True
 
@@ -177,6 +173,7 @@ class Jobs:
         self.poll.unregister(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(fork.pid, 0)
+        os.close(fork.channel_fd)
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGTERM)
         if status == 0 or (killed and not fork.overdue):
             # It has reported, or something outside of it ended it: then there is no verdict on the program.
@@ -223,7 +220,6 @@ def warm_up():
 def main():
     # Loaded once, before the forks.
     import array  # noqa: F401
-    import contextlib  # noqa: F401
     import decimal  # noqa: F401
     import fractions  # noqa: F401
     import math  # noqa: F401

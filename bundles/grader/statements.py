@@ -16,6 +16,8 @@ import names
 import session as sessions
 
 MESSAGE_LIMIT = 300
+# The service says the same of runs that it leaves out.
+NOT_RUN = "not run: early stop"
 # What iterates over calls without a Python frame in between, where StopIteration of a call would end it early.
 CONSUMERS = re.compile(
     r"\b(map|filter|iter|filterfalse|starmap|takewhile|dropwhile|accumulate|groupby|reduce|__next__)\b"
@@ -177,8 +179,8 @@ class Runners:
         return noting
 
 
-def run(session, statements):
-    """Runs each statement; a result is (passed, message)."""
+def run(session, statements, early_stop=False):
+    """Runs each statement, or those up to the first failure; a result is (passed, message)."""
     decided = names.Names(statements, session.names)
     namespace = Namespace(session, statements, decided)
     sys.modules["__main__"] = TestModule(namespace)
@@ -198,6 +200,9 @@ def run(session, statements):
     session.unfinished = checks.Unfinished(trees)
     results = []
     for number, statement in enumerate(statements):
+        if early_stop and results and not results[-1][0]:
+            results.extend([(False, NOT_RUN)] * (len(statements) - number))
+            break
         if session.gone:
             results.append((False, "the program had ended: " + session.gone))
             continue

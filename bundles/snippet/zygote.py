@@ -127,7 +127,10 @@ def settle():
     sys.path_importer_cache.clear()
     usual = {moved: loader for loader, moved in MOVED.items()}
     for module in list(sys.modules.values()):
-        for loader in (getattr(module, "__loader__", None), getattr(getattr(module, "__spec__", None), "loader", None)):
+        for loader in (
+            getattr(module, "__loader__", None),
+            getattr(getattr(module, "__spec__", None), "loader", None),
+        ):
             if type(loader) in usual:
                 loader.__class__ = usual[type(loader)]
 
@@ -140,7 +143,8 @@ def warm(below, modules, site):
     global root
     root = below
     move_interpreter()
-    sys.meta_path.insert(0, finder)
+    # What is frozen into the interpreter is no file.
+    sys.meta_path.insert(sys.meta_path.index(external.PathFinder), finder)
     read_again()
     sys.path.insert(0, PROGRAMS)
     for name in OWN:
@@ -156,13 +160,16 @@ def warm(below, modules, site):
             failed.append("%s: %s: %s" % (name, type(error).__name__, error))
     settle()
     gc.collect()
-    # Objects made so far are shared with every copy as long as nobody writes to them, a collector's marks included.
+    # Objects made so far are shared with every copy as long as nobody writes to them; the collector would.
     gc.freeze()
     return failed
 
 
-def enter(arguments):
+def enter(command_line):
     """In a container's first process: what the interpreter would do with this command line."""
+    sys.orig_argv[:] = command_line
+    options = sum(word.startswith("-") for word in command_line)
+    arguments = command_line[1 + options :]
     generator = sys.modules.get("numpy.random")
     if generator is not None:
         generator.seed()

@@ -7,8 +7,10 @@ use rlox_protocol::Limits;
 /// What one request may ask for at most, and what it gets without asking.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ceilings {
-    /// Wall clock of one execution; also the default.
+    /// CPU time of one execution, and its wall clock while it does not wait for others; also the default.
     pub(crate) timeout: Duration,
+    /// Multiple of a request's timeout at which its wall clock ends whatever the load.
+    pub(crate) wall_factor: f64,
     /// Memory in MiB.
     pub(crate) memory_mb: u64,
     /// Tasks.
@@ -21,6 +23,8 @@ pub(crate) struct Ceilings {
 pub(crate) const DEFAULT_MEMORY_MB: u64 = 512;
 pub(crate) const DEFAULT_PIDS: u64 = 64;
 pub(crate) const DEFAULT_OUTPUT_BYTES: u64 = 65_536;
+/// Load may stretch the wall clock of an execution up to this multiple of its limit.
+pub(crate) const DEFAULT_WALL_FACTOR: f64 = 4.0;
 /// Least values with which the interpreter starts.
 pub(crate) const MIN_MEMORY_MB: u64 = 32;
 pub(crate) const MIN_PIDS: u64 = 4;
@@ -30,7 +34,13 @@ const FLOOD_BYTES: u64 = 4 << 20;
 
 impl Default for Ceilings {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(5), memory_mb: 2048, pids: 256, output_bytes: 1 << 20 }
+        Self {
+            timeout: Duration::from_secs(5),
+            wall_factor: DEFAULT_WALL_FACTOR,
+            memory_mb: 2048,
+            pids: 256,
+            output_bytes: 1 << 20,
+        }
     }
 }
 
@@ -38,6 +48,7 @@ impl Default for Ceilings {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Granted {
     pub(crate) timeout: Duration,
+    pub(crate) wall_factor: f64,
     pub(crate) memory_mb: u64,
     pub(crate) pids: u64,
     pub(crate) output_bytes: u64,
@@ -47,6 +58,7 @@ impl Default for Granted {
     fn default() -> Self {
         Self {
             timeout: Ceilings::default().timeout,
+            wall_factor: DEFAULT_WALL_FACTOR,
             memory_mb: DEFAULT_MEMORY_MB,
             pids: DEFAULT_PIDS,
             output_bytes: DEFAULT_OUTPUT_BYTES,
@@ -55,11 +67,19 @@ impl Default for Granted {
 }
 
 impl Granted {
+    /// Wall clock at which an execution ends whatever the load.
+    pub(crate) fn wall_most(self) -> Duration {
+        self.timeout.mul_f64(self.wall_factor)
+    }
+
     /// The launcher's form. What is kept of the output has to hold at least what is expected, to be compared.
     pub(crate) fn limits(self, expected: u64) -> Limits {
         let kept = self.output_bytes.max(expected);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
         Limits {
-            wall_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX).max(1),
+            cpu_ms: millis(self.timeout),
+            wall_ms: millis(self.timeout),
+            wall_most_ms: millis(self.wall_most()),
             memory_bytes: self.memory_mb << 20,
             pids: self.pids,
             cpu_millis: 1000,

@@ -12,6 +12,8 @@ pub(crate) struct Job {
     pub(crate) code: String,
     pub(crate) tests: Vec<String>,
     pub(crate) stdio: Vec<StdioTest>,
+    /// Run nothing more after the first failure.
+    pub(crate) early_stop: bool,
     pub(crate) granted: Granted,
 }
 
@@ -58,13 +60,19 @@ pub(crate) struct Usage {
     pub(crate) pids_peak: u64,
 }
 
-/// What the cgroup counted, over all containers of the job.
+/// What the cgroup counted and the load did, over all containers of the job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Events {
     pub(crate) oom_kill: u64,
     pub(crate) pids_max: u64,
     pub(crate) seccomp: u64,
     pub(crate) leftovers: u64,
+    /// Time in which the program, or the grader for it, could have run and others had the CPUs.
+    pub(crate) cpu_wait_secs: f64,
+    /// Containers run once more because the load may have cost the first its time.
+    pub(crate) retries: u64,
+    /// The second ended in the same way.
+    pub(crate) pressure: bool,
 }
 
 /// Output of the last container.

@@ -94,10 +94,49 @@ pub(crate) struct StdioRun<'a> {
     pub(crate) ended: bool,
 }
 
+/// Share of the wall clock that was lost to others from which on a timeout may be the load's doing.
+const LOST_SHARE: f64 = 0.1;
+/// The same by the host's own count, for programs that computed at all: of their tasks that have ended nobody knows
+/// how long they waited.
+const HOST_SHARE: f64 = 0.5;
+const USED_SHARE: f64 = 0.05;
+/// What is said of a test after the first failure, where the request wanted no more.
+const NOT_RUN: &str = "not run: early stop";
+
+/// Whether the load of the machine may have cost a program its time, which the wall clock then ended. A program that
+/// used all its CPU time had it, whatever the load.
+pub(crate) fn under_pressure(outcome: &Outcome) -> bool {
+    let lost = outcome.load.cpu_wait_secs >= LOST_SHARE * outcome.wall_secs;
+    let computed = outcome.cpu_secs >= USED_SHARE * outcome.wall_secs;
+    outcome.ending == Ending::Deadline && (lost || computed && outcome.load.host_share >= HOST_SHARE)
+}
+
+impl Judged {
+    /// Adds the entries of tests that were not run, up to `wanted` in all.
+    pub(crate) fn leave_out_rest(&mut self, wanted: usize) {
+        let left_out = |index| TestResult { index, passed: false, message: Some(NOT_RUN.to_owned()) };
+        self.tests.extend((self.tests.len()..wanted).map(left_out));
+    }
+}
+
+/// Runs that were all left out: another part of the job has decided.
+pub(crate) fn not_run(wanted: usize) -> Judged {
+    let mut judged = Judged {
+        verdict: Verdict::Failed,
+        reward: Some(0.0),
+        exit_status: String::new(),
+        authenticated: true,
+        tests: Vec::new(),
+        tampering: Vec::new(),
+    };
+    judged.leave_out_rest(wanted);
+    judged
+}
+
 /// The tutorial's words for an ending.
 pub(crate) fn exit_status(outcome: &Outcome) -> String {
     match outcome.ending {
-        Ending::Deadline => "Timeout".into(),
+        Ending::Deadline | Ending::CpuLimit => "Timeout".into(),
         Ending::Exited(0) => "Clean(0)".into(),
         Ending::Exited(_) | Ending::Signaled(_) if outcome.cgroup.oom_kill > 0 => "OomKilled".into(),
         Ending::Exited(code) => format!("Clean({code})"),
@@ -110,7 +149,7 @@ pub(crate) fn exit_status(outcome: &Outcome) -> String {
 fn from_outside(outcome: &Outcome) -> Option<Verdict> {
     match outcome.ending {
         Ending::OutputFlood => Some(Verdict::OutputLimit),
-        Ending::Deadline => Some(Verdict::Timeout),
+        Ending::Deadline | Ending::CpuLimit => Some(Verdict::Timeout),
         Ending::Exited(_) | Ending::Signaled(_) | Ending::Cancelled if outcome.cgroup.oom_kill > 0 => {
             Some(Verdict::OomKilled)
         }
@@ -207,6 +246,7 @@ fn stdio_run(index: usize, run: &StdioRun<'_>) -> (Verdict, TestResult) {
         Ending::Exited(_)
         | Ending::Signaled(_)
         | Ending::Deadline
+        | Ending::CpuLimit
         | Ending::OutputFlood
         | Ending::Cancelled => Verdict::Error,
     });
@@ -231,6 +271,7 @@ pub(crate) fn run_only(outcome: &Outcome) -> Judged {
         Ending::Exited(_)
         | Ending::Signaled(_)
         | Ending::Deadline
+        | Ending::CpuLimit
         | Ending::OutputFlood
         | Ending::Cancelled => Verdict::Error,
     });
@@ -286,6 +327,7 @@ mod tests_of_rules {
             setup_secs: 0.0,
             wall_secs: 0.0,
             cpu_secs: 0.0,
+            load: rlox_protocol::Load::default(),
             cgroup: CgroupCounters { oom_kill, ..CgroupCounters::default() },
             refused: rlox_protocol::RefusedCalls::default(),
             leftovers: 0,
@@ -327,6 +369,7 @@ mod tests_of_rules {
         let ended = Report { complete: false, ended: Some("its process ended".into()), ..report(&[false]) };
         for (ending, oom, verdict) in [
             (Ending::Deadline, 0, Verdict::Timeout),
+            (Ending::CpuLimit, 0, Verdict::Timeout),
             (Ending::OutputFlood, 0, Verdict::OutputLimit),
             (Ending::Signaled(11), 0, Verdict::Killed),
             (Ending::Signaled(9), 1, Verdict::OomKilled),
@@ -336,6 +379,33 @@ mod tests_of_rules {
         ] {
             assert_eq!(tests(&outcome(ending, oom), &ended, 1).verdict, verdict, "{ending:?}");
         }
+    }
+
+    #[test]
+    fn only_a_wall_clock_under_load_is_pressure() {
+        let of = |ending, wait: f64, host: f64, cpu: f64| {
+            let load = rlox_protocol::Load { cpu_wait_secs: wait, host_share: host };
+            under_pressure(&Outcome { wall_secs: 10.0, cpu_secs: cpu, load, ..outcome(ending, 0) })
+        };
+        assert!(of(Ending::Deadline, 2.0, 0.0, 0.0), "it waited itself");
+        assert!(of(Ending::Deadline, 0.0, 0.9, 1.0), "its children may have waited");
+        assert!(!of(Ending::Deadline, 0.0, 0.9, 0.1), "a sleeper on a busy host");
+        assert!(!of(Ending::Deadline, 0.1, 0.1, 8.0), "a quiet host");
+        assert!(!of(Ending::CpuLimit, 5.0, 1.0, 5.0), "it had its CPU time");
+        assert!(!of(Ending::Exited(1), 5.0, 1.0, 5.0));
+    }
+
+    #[test]
+    fn tests_that_an_early_stop_left_out_are_there_and_are_no_pass() {
+        let mut judged = stdio(&ran(outcome(Ending::Exited(1), 0), "3"));
+        judged.leave_out_rest(3);
+        let said: Vec<_> = judged.tests.iter().map(|test| (test.index, test.passed)).collect();
+        assert_eq!(said, [(0, false), (1, false), (2, false)]);
+        assert_eq!(judged.tests[2].message.as_deref(), Some(NOT_RUN));
+        let first = tests(&outcome(Ending::Exited(0), 0), &report(&[true, false]), 2);
+        let all = both(first, not_run(2));
+        assert_eq!((all.verdict, all.reward, all.tests.len()), (Verdict::Failed, Some(0.0), 4));
+        assert_eq!(all.exit_status, "Clean(0)");
     }
 
     #[test]

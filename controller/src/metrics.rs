@@ -20,6 +20,8 @@ pub(crate) struct Metrics {
     tampering: [AtomicU64; FAMILIES.len()],
     oom_kills: AtomicU64,
     leftovers: AtomicU64,
+    pressed: AtomicU64,
+    retries: AtomicU64,
     buckets: [AtomicU64; BUCKETS.len()],
     seconds_micros: AtomicU64,
 }
@@ -40,6 +42,10 @@ impl Metrics {
         }
         self.oom_kills.fetch_add(finished.events.oom_kill, Ordering::Relaxed);
         self.leftovers.fetch_add(finished.events.leftovers, Ordering::Relaxed);
+        self.retries.fetch_add(finished.events.retries, Ordering::Relaxed);
+        if finished.events.pressure && finished.judged.verdict == Verdict::Timeout {
+            self.pressed.fetch_add(1, Ordering::Relaxed);
+        }
         let usage = &finished.usage;
         let seconds = usage.queue_secs + usage.setup_secs + usage.wall_secs;
         for (bound, counter) in BUCKETS.iter().zip(&self.buckets) {
@@ -93,11 +99,19 @@ impl Metrics {
             ("rlox_rejected_total", "Requests refused because the queue was full.", &self.rejected),
             ("rlox_sandbox_faults_total", "Verifications that the sandbox itself failed.", &self.faults),
             ("rlox_oom_kills_total", "Processes of snippets killed for memory.", &self.oom_kills),
+            (
+                "rlox_timeouts_under_pressure_total",
+                "Timeouts, also at the second try, of programs whose time others had.",
+                &self.pressed,
+            ),
         ] {
             line(format_args!("# HELP {name} {help}"));
             line(format_args!("# TYPE {name} counter"));
             line(format_args!("{name} {}", read(counter)));
         }
+        line(format_args!("# HELP rlox_retries_total Containers that were run once more."));
+        line(format_args!("# TYPE rlox_retries_total counter"));
+        line(format_args!("rlox_retries_total{{reason=\"pressure\"}} {}", read(&self.retries)));
         let leftovers = read(&self.leftovers) + ahead.late_leftovers;
         for (name, help, value) in [
             ("rlox_leftovers_total", "Processes or cgroups found after a container's end.", leftovers),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{DEFAULT_MEMORY_MB, DEFAULT_OUTPUT_BYTES, DEFAULT_PIDS, Granted, ServiceConfig};
+use crate::config::{
+    DEFAULT_MEMORY_MB, DEFAULT_OUTPUT_BYTES, DEFAULT_PIDS, DEFAULT_WALL_FACTOR, Granted, ServiceConfig,
+};
 use crate::home::Home;
 use crate::job::{Finished, Job};
 use crate::metrics::Metrics;
@@ -110,8 +112,10 @@ impl Service {
             code: code.into(),
             tests: vec![test.into()],
             stdio: Vec::new(),
+            early_stop: false,
             granted: Granted {
                 timeout: Duration::from_secs(30),
+                wall_factor: DEFAULT_WALL_FACTOR,
                 memory_mb: DEFAULT_MEMORY_MB,
                 pids: DEFAULT_PIDS,
                 output_bytes: DEFAULT_OUTPUT_BYTES,

@@ -221,7 +221,7 @@ def run_grader(connection: socket.socket, tests: list[str], out: int) -> None:
     sys.argv = ["grader.py"]
     watch = Watch()
     try:
-        outcome = grader.grade({"tests": tests}, connection)
+        outcome = grader.grade({"tests": tests, "early_stop": False}, connection)
     except BaseException as error:
         # Without its text, which may be the peer's to give.
         lines = traceback.format_list(traceback.extract_tb(error.__traceback__))

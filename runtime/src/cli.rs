@@ -118,8 +118,9 @@ struct LauncherArgs {
     slot: u16,
     #[arg(long)]
     directory: PathBuf,
+    /// Found out where it is not given.
     #[arg(long, value_parser = home)]
-    cgroup_home: CgroupHome,
+    cgroup_home: Option<CgroupHome>,
     #[arg(long)]
     warm: Option<PathBuf>,
     #[arg(long, value_delimiter = ',')]
@@ -188,7 +189,10 @@ impl Cli {
                 Ok(0)
             }
             Commands::Launcher(args) => {
-                let LauncherArgs { slot, directory, cgroup_home: home, warm, preload } = args;
+                let LauncherArgs { slot, directory, cgroup_home, warm, preload } = args;
+                let prepared =
+                    || rlox_host::prepare().map_err(|error| RuntimeError::Host { reason: error.to_string() });
+                let home = cgroup_home.map_or_else(prepared, Ok)?;
                 launcher::serve(launcher::Options { slot, directory, home, warm, preload })?;
                 Ok(0)
             }

@@ -17,8 +17,8 @@ use crate::error::RuntimeError;
 use crate::sandbox::{Given, Sandbox, Workshop};
 use crate::spec::IdMap;
 use crate::staging::Staging;
-use crate::sys;
 use crate::warm::Zygote;
+use crate::{sealed, sys};
 
 /// What a launcher is started with.
 #[derive(Debug)]
@@ -49,6 +49,9 @@ type Go = bool;
 
 /// Serves requests until the control socket reaches its end.
 pub fn serve(options: Options) -> Result<(), RuntimeError> {
+    if options.warm.is_some() && !nix::unistd::geteuid().is_root() {
+        sealed::ensure()?;
+    }
     let control = take_control()?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let staging = Staging::prepare(&options.directory)?;
@@ -95,7 +98,7 @@ impl Launcher {
                 Ok((Command::Run(request), descriptors)) => self.run(&request, descriptors)?,
                 Ok((Command::Prepare(request), _)) => self.prepare(&request)?,
                 // Meant for a container that ended by itself in the meantime.
-                Ok((Command::Finish { .. } | Command::Kill, _)) => true,
+                Ok((Command::Finish { .. } | Command::Beside | Command::Kill, _)) => true,
                 Err(WireError::Closed) => false,
                 Err(error) => return Err(RuntimeError::Request { reason: error.to_string() }),
             };

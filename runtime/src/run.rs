@@ -126,12 +126,13 @@ impl Run {
             stdout: &mut stdout,
             stderr: &mut stderr,
             limits: limits.as_ref(),
+            cgroup: None,
         };
         let watched = watch(&created, &mut watching)?;
         Ok(match watched.ending {
             Ending::Exited(code) => code,
             Ending::Signaled(signal) => 128 + signal,
-            Ending::Deadline => {
+            Ending::Deadline | Ending::CpuLimit => {
                 tracing::error!(seconds = begun.elapsed().as_secs_f64(), "killed at the deadline");
                 128 + libc::SIGKILL
             }
@@ -147,8 +148,11 @@ impl Run {
     reason = "the command line admits 0.001 to 1e6"
 )]
 fn deadline_only(secs: f64) -> Limits {
+    let wall_ms = (secs * 1000.0) as u64;
     Limits {
-        wall_ms: (secs * 1000.0) as u64,
+        cpu_ms: u64::MAX,
+        wall_ms,
+        wall_most_ms: wall_ms,
         memory_bytes: 0,
         pids: 0,
         cpu_millis: 0,

@@ -228,6 +228,7 @@ impl Sandbox {
             stdout: &mut self.stdout,
             stderr: &mut self.stderr,
             limits: Some(&request.limits),
+            cgroup: Some(&self.cgroup),
             refusals: self.refusals.as_mut(),
         };
         watch(&self.created, &mut watching)
@@ -249,6 +250,7 @@ impl Sandbox {
             setup_secs: setup.as_secs_f64(),
             wall_secs: watched.wall.as_secs_f64(),
             cpu_secs,
+            load: watched.load,
             cgroup,
             refused: self.refusals.take().map(Refusals::finish).unwrap_or_default(),
             leftovers: self.cgroup.processes(),

@@ -23,6 +23,12 @@ pub(crate) fn ensure_for(spec: &Spec) -> Result<(), RuntimeError> {
     if !nix::unistd::geteuid().is_root() || has_user_namespace(spec) {
         return Ok(());
     }
+    ensure()
+}
+
+/// The same for a launcher of an ordinary user whose containers go on as copies of it: there the container's user is
+/// the one who may own this program.
+pub(crate) fn ensure() -> Result<(), RuntimeError> {
     let own = std::fs::read_link("/proc/self/exe").map_err(RuntimeError::system("reading /proc/self/exe"))?;
     if own.as_os_str().as_bytes().starts_with(b"/memfd:") {
         return Ok(());

@@ -283,7 +283,9 @@ mod tests {
 
     fn limits() -> Limits {
         Limits {
+            cpu_ms: 5000,
             wall_ms: 5000,
+            wall_most_ms: 20_000,
             memory_bytes: 256 << 20,
             pids: 64,
             cpu_millis: 1000,

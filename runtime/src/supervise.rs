@@ -1,7 +1,7 @@
 //! Watches one running container until its end: output, deadline, the controller's word, the process itself.
 //!
-//! One `poll` loop in one thread. The deadline is on the monotonic clock and enforced by a kill from outside, so
-//! nothing that the program does with signals, clocks or its process group moves it.
+//! One `poll` loop in one thread. When the time is over is decided in `deadline.rs` and enforced by a kill from
+//! outside, so nothing that the program does with signals, clocks or its process group moves it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::WaitStatus;
-use rlox_protocol::{Command, Ending, Limits, WireError, receive};
+use rlox_protocol::{Command, Ending, Limits, Load, WireError, receive};
 
 use crate::capture::Capture;
+use crate::cgroup::ContainerCgroup;
 use crate::container::Created;
+use crate::deadline::Limit;
 use crate::error::RuntimeError;
+use crate::meter::Meter;
 use crate::refused::Refusals;
 use crate::sys;
 
@@ -24,6 +27,7 @@ const KILL_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Watched {
     pub(crate) ending: Ending,
     pub(crate) wall: Duration,
+    pub(crate) load: Load,
     pub(crate) finished_early: bool,
     /// The controller's socket reached its end: nobody waits for the answer.
     pub(crate) orphaned: bool,
@@ -40,16 +44,20 @@ pub(crate) struct Watch<'a> {
     pub(crate) refusals: Option<&'a mut Refusals>,
     /// No limits: the command line's `run` without a deadline.
     pub(crate) limits: Option<&'a Limits>,
+    /// Where its CPU time is counted.
+    pub(crate) cgroup: Option<&'a ContainerCgroup>,
 }
 
-struct State {
+struct State<'a> {
+    /// When to look at the time again.
     deadline: Option<Instant>,
+    meter: Meter<'a>,
     killed_for: Option<Ending>,
     finished_early: bool,
     orphaned: bool,
 }
 
-impl State {
+impl State<'_> {
     fn kill(&mut self, created: &Created, cause: Ending) -> Result<(), RuntimeError> {
         if self.killed_for.is_none() {
             self.killed_for = Some(cause);
@@ -66,18 +74,30 @@ impl State {
                 source: std::io::Error::other("it is still there 30 seconds after SIGKILL"),
             });
         }
-        let cause = if self.finished_early { Ending::Cancelled } else { Ending::Deadline };
-        self.kill(created, cause)
+        if self.finished_early {
+            return self.kill(created, Ending::Cancelled);
+        }
+        match self.meter.look().map_err(RuntimeError::system("metering the container"))? {
+            Ok(next) => {
+                self.deadline = next;
+                Ok(())
+            }
+            Err(Limit::Wall) => self.kill(created, Ending::Deadline),
+            Err(Limit::Cpu) => self.kill(created, Ending::CpuLimit),
+        }
     }
 
     fn command(&mut self, created: &Created, control: BorrowedFd<'_>) -> Result<(), RuntimeError> {
         match receive::<Command>(control) {
             Ok((Command::Finish { grace_ms }, _)) => {
                 self.finished_early = true;
-                let end = Instant::now() + Duration::from_millis(grace_ms);
                 if self.killed_for.is_none() {
-                    self.deadline = Some(self.deadline.map_or(end, |deadline| deadline.min(end)));
+                    self.deadline = Some(Instant::now() + Duration::from_millis(grace_ms));
                 }
+                Ok(())
+            }
+            Ok((Command::Beside, descriptors)) => {
+                descriptors.into_iter().take(1).for_each(|schedstat| self.meter.beside(schedstat));
                 Ok(())
             }
             Ok((Command::Kill, _)) => self.kill(created, Ending::Cancelled),
@@ -101,12 +121,10 @@ pub(crate) fn watch(created: &Created, watch: &mut Watch<'_>) -> Result<Watched,
 
 fn follow(created: &Created, watch: &mut Watch<'_>) -> Result<Watched, RuntimeError> {
     let started = Instant::now();
-    let mut state = State {
-        deadline: watch.limits.map(|limits| started + Duration::from_millis(limits.wall_ms)),
-        killed_for: None,
-        finished_early: false,
-        orphaned: false,
-    };
+    let meter = Meter::start(created.pid, watch.cgroup, watch.limits)
+        .map_err(RuntimeError::system("metering the container"))?;
+    let mut state =
+        State { deadline: meter.first(), meter, killed_for: None, finished_early: false, orphaned: false };
     loop {
         let ready = wait(created, watch, &state)?;
         if ready.output {
@@ -144,7 +162,8 @@ fn follow(created: &Created, watch: &mut Watch<'_>) -> Result<Watched, RuntimeEr
     }
     let wall = started.elapsed();
     let ending = ending(created.reap()?, state.killed_for);
-    Ok(Watched { ending, wall, finished_early: state.finished_early, orphaned: state.orphaned })
+    let load = state.meter.load();
+    Ok(Watched { ending, wall, load, finished_early: state.finished_early, orphaned: state.orphaned })
 }
 
 struct Ready {
@@ -157,7 +176,7 @@ struct Ready {
     unasked: bool,
 }
 
-fn wait(created: &Created, watch: &Watch<'_>, state: &State) -> Result<Ready, RuntimeError> {
+fn wait(created: &Created, watch: &Watch<'_>, state: &State<'_>) -> Result<Ready, RuntimeError> {
     let mut polled = vec![PollFd::new(created.pidfd.as_fd(), PollFlags::POLLIN)];
     let control = watch.control.filter(|_| !state.orphaned);
     polled.extend(control.map(|control| PollFd::new(control, PollFlags::POLLIN)));

@@ -118,10 +118,9 @@ impl Zygote {
         nix::sys::prctl::set_name(c"python3").map_err(|errno| format!("prctl: {errno}"))?;
         self.command_line.overwrite(args);
         self.python.after_fork_child();
-        let script = args.iter().skip(1).skip_while(|word| word.starts_with('-'));
-        let script = script.map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
-        let script = script.map_err(|error| error.to_string())?.join(", ");
-        let ended = self.python.run(&format!("zygote.enter([{script}])"));
+        let words = args.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
+        let words = words.map_err(|error| error.to_string())?.join(", ");
+        let ended = self.python.run(&format!("zygote.enter([{words}])"));
         self.python.exit(i32::from(ended.is_err()))
     }
 }

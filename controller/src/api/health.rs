@@ -1,5 +1,7 @@
 //! `GET /health` and `GET /metrics`.
 
+use std::path::Path;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -16,8 +18,18 @@ pub(super) struct Health {
     status: &'static str,
     version: &'static str,
     isolation: Isolation,
+    time: TimeBody,
     pool: PoolBody,
     queue: QueueBody,
+}
+
+/// How time is judged.
+#[derive(Debug, Serialize)]
+struct TimeBody {
+    timeout_secs: f64,
+    wall_factor: f64,
+    /// What tells how long a program waited for a CPU.
+    waits: &'static str,
 }
 
 /// Containers made ahead, and what programs run with.
@@ -91,6 +103,11 @@ pub(super) async fn health(State(api): State<Api>) -> (StatusCode, Json<Health>)
         status,
         version: env!("CARGO_PKG_VERSION"),
         isolation,
+        time: TimeBody {
+            timeout_secs: config.ceilings.timeout.as_secs_f64(),
+            wall_factor: config.ceilings.wall_factor,
+            waits: if Path::new("/proc/self/schedstat").exists() { "schedstat" } else { "none" },
+        },
         pool: PoolBody::of(&api.service),
         queue: QueueBody { waiting: state.waiting, capacity: state.capacity },
     };

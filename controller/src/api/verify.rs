@@ -33,6 +33,8 @@ pub(crate) struct VerifyRequest {
     memory_mb: Option<u64>,
     pids: Option<u64>,
     output_bytes: Option<u64>,
+    #[serde(default)]
+    early_stop: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -46,7 +48,8 @@ impl VerifyRequest {
     /// A request with default limits.
     pub(crate) fn new(code: String, tests: Vec<String>) -> Self {
         let (timeout_secs, memory_mb, pids, output_bytes) = (None, None, None, None);
-        Self { code, tests, stdio: Vec::new(), timeout_secs, memory_mb, pids, output_bytes }
+        let (stdio, early_stop) = (Vec::new(), false);
+        Self { code, tests, stdio, timeout_secs, memory_mb, pids, output_bytes, early_stop }
     }
 
     /// Checks the request against the ceilings. Limits above them are refused, not clipped: a client that asked
@@ -69,6 +72,7 @@ impl VerifyRequest {
         };
         let granted = Granted {
             timeout: Duration::from_secs_f64(timeout),
+            wall_factor: ceilings.wall_factor,
             memory_mb: within(
                 "memory_mb",
                 self.memory_mb,
@@ -100,7 +104,7 @@ impl VerifyRequest {
             .into_iter()
             .map(|entry| StdioTest { stdin: entry.stdin, stdout: entry.stdout })
             .collect();
-        Ok(Job { id, code: self.code, tests: self.tests, stdio, granted })
+        Ok(Job { id, code: self.code, tests: self.tests, stdio, early_stop: self.early_stop, granted })
     }
 }
 
@@ -138,11 +142,13 @@ struct Containment {
     limits: LimitsBody,
     events: EventsBody,
     leftovers: u64,
+    pressure: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
 struct LimitsBody {
     timeout_secs: f64,
+    wall_secs: f64,
     memory_mb: u64,
     pids: u64,
     output_bytes: u64,
@@ -154,6 +160,8 @@ struct EventsBody {
     oom_kill: u64,
     pids_max: u64,
     seccomp: u64,
+    cpu_wait_secs: f64,
+    retries: u64,
 }
 
 impl VerifyResponse {
@@ -188,6 +196,7 @@ impl VerifyResponse {
                 tier: environment.isolation.tier,
                 limits: LimitsBody {
                     timeout_secs: granted.timeout.as_secs_f64(),
+                    wall_secs: granted.wall_most().as_secs_f64(),
                     memory_mb: granted.memory_mb,
                     pids: granted.pids,
                     output_bytes: granted.output_bytes,
@@ -197,8 +206,11 @@ impl VerifyResponse {
                     oom_kill: events.oom_kill,
                     pids_max: events.pids_max,
                     seccomp: events.seccomp,
+                    cpu_wait_secs: events.cpu_wait_secs,
+                    retries: events.retries,
                 },
                 leftovers: events.leftovers,
+                pressure: events.pressure,
             },
             tampering: judged.tampering,
         }
@@ -229,7 +241,13 @@ mod tests {
         let job = parse(r#"{"code": "x = 1"}"#).unwrap();
         assert_eq!(
             job.granted,
-            Granted { timeout: Duration::from_secs(5), memory_mb: 512, pids: 64, output_bytes: 65_536 }
+            Granted {
+                timeout: Duration::from_secs(5),
+                wall_factor: 4.0,
+                memory_mb: 512,
+                pids: 64,
+                output_bytes: 65_536
+            }
         );
     }
 
@@ -243,6 +261,8 @@ mod tests {
             r#"{"code": "", "timeout_secs": null, "memory_mb": 100000}"#,
             r#"{"code": "", "pids": 1}"#,
             r#"{"code": "", "output_bytes": 99999999}"#,
+            r#"{"code": "", "early_stop": 1}"#,
+            r#"{"code": "", "early_stop": null}"#,
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -256,7 +256,13 @@ mod tests {
     fn finished(exit_status: &str, reward: Option<f64>, stdout: &str) -> Finished {
         Finished {
             job_id: String::new(),
-            granted: Granted { timeout: Duration::ZERO, memory_mb: 0, pids: 0, output_bytes: 0 },
+            granted: Granted {
+                timeout: Duration::ZERO,
+                wall_factor: 1.0,
+                memory_mb: 0,
+                pids: 0,
+                output_bytes: 0,
+            },
             judged: Judged {
                 verdict: Verdict::Completed,
                 reward,

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::{Failure, runtime};
 use crate::api::Api;
-use crate::config::{Ceilings, ServiceConfig};
+use crate::config::{Ceilings, DEFAULT_WALL_FACTOR, ServiceConfig};
 use crate::home::Home;
 use crate::server;
 use crate::service::Service;
@@ -41,9 +41,13 @@ pub(super) struct ServeArgs {
 /// Flags of everything that runs snippets.
 #[derive(Debug, Args)]
 pub(super) struct ServiceArgs {
-    /// Wall-clock seconds of one execution: the default and the most a request may ask for.
+    /// CPU seconds of one execution, and its wall-clock seconds while it waits for nobody: the default and the most a
+    /// request may ask for.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     timeout_secs: f64,
+    /// While others have the CPUs, an execution's wall clock stands still, up to this multiple of its limit.
+    #[arg(long, value_name = "FACTOR", default_value_t = DEFAULT_WALL_FACTOR, value_parser = factor)]
+    wall_factor: f64,
     /// Most memory that a request may ask for.
     #[arg(long, value_name = "MIB", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..))]
     max_memory_mb: u64,
@@ -103,6 +107,13 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (1.0..=100.0).contains(&value) => Ok(value),
+        Ok(_) | Err(_) => Err("a number from 1 to 100".into()),
+    }
+}
+
 /// The name of a Python module.
 fn module(text: &str) -> Result<String, String> {
     let part =
@@ -121,6 +132,7 @@ impl ServiceArgs {
         ServiceConfig {
             ceilings: Ceilings {
                 timeout: Duration::from_secs_f64(self.timeout_secs),
+                wall_factor: self.wall_factor,
                 memory_mb: self.max_memory_mb,
                 pids: self.max_pids,
                 ..default.ceilings
@@ -174,7 +186,8 @@ pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
         server::StopSignals::catch()?
     };
     let service = Service::start(Home::find()?, args.service.config())?;
-    let patience = service.config.ceilings.timeout + server::DRAIN_SLACK;
+    let ceilings = service.config.ceilings;
+    let patience = ceilings.timeout.mul_f64(ceilings.wall_factor) + server::DRAIN_SLACK;
     runtime.block_on(async {
         let (stop, stopped) = watch::channel(false);
         let api = Api::new(service.clone(), token.as_deref());

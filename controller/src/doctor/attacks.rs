@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::ProveError;
-use crate::config::{DEFAULT_MEMORY_MB, DEFAULT_OUTPUT_BYTES, DEFAULT_PIDS, Granted};
+use crate::config::{DEFAULT_MEMORY_MB, DEFAULT_OUTPUT_BYTES, DEFAULT_PIDS, DEFAULT_WALL_FACTOR, Granted};
 use crate::job::{Finished, Job};
 use crate::judge::Verdict;
 use crate::service::Service;
@@ -70,6 +70,7 @@ impl Corpus {
     pub(super) fn attack(&self, snippet: &Snippet) -> Job {
         let granted = Granted {
             timeout: ATTACK_TIMEOUT,
+            wall_factor: DEFAULT_WALL_FACTOR,
             memory_mb: DEFAULT_MEMORY_MB,
             pids: DEFAULT_PIDS,
             output_bytes: DEFAULT_OUTPUT_BYTES,
@@ -79,6 +80,7 @@ impl Corpus {
             code: snippet.code.clone(),
             tests: self.tests(snippet).to_vec(),
             stdio: Vec::new(),
+            early_stop: false,
             granted,
         }
     }

@@ -1,7 +1,7 @@
 //! The grader: one long-lived container of trusted code that forks once per verification.
 //!
 //! A thread keeps it alive. Workers hand it jobs over a socket of sequenced packets, three descriptors each: the
-//! channel to the snippet, the report's pipe and the sealed job. The report is authenticated with a key that
+//! channel to the snippet, the report's socket and the sealed job. The report is authenticated with a key that
 //! exists once, in the job and here.
 
 use std::io::IoSlice;
@@ -20,15 +20,23 @@ use sha2::Sha256;
 use super::memfd::sealed;
 use super::reports::Refused;
 use super::{Environment, Launcher, SandboxError};
-use crate::job::hex;
+use crate::job::{Job, hex};
 use crate::judge::Report;
 
 /// The grader's launcher number.
 const SLOT: u16 = 0;
 const START_PATIENCE: Duration = Duration::from_secs(10);
+/// Ten years: it lives as long as the service.
+const LIFE_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
 /// Between two attempts to start it: grows while it fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// CPU time and, after the program's end, time that a fork has beyond the program's own: what it compares is the
+/// program's data.
+const SLACK: Duration = Duration::from_secs(1);
+/// A fork begins before its program's container is made, which takes long on a loaded machine. Less than a worker's
+/// patience with a launcher.
+const SETUP: Duration = Duration::from_secs(10);
 /// Beyond this a job does not fit the grader's own limit either.
 const MAX_REPORT: usize = 8 << 20;
 
@@ -36,6 +44,7 @@ const MAX_REPORT: usize = 8 << 20;
 #[derive(Serialize)]
 struct GraderJob<'a> {
     tests: &'a [String],
+    early_stop: bool,
 }
 
 #[derive(Deserialize)]
@@ -87,21 +96,21 @@ impl Grader {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Hands over one job; the report comes on the pipe whose writing end is `report`.
+    /// Hands over one job; the report comes on the socket whose other end is `report`.
     pub(crate) fn submit(
         &self,
         key: &[u8],
-        tests: &[String],
+        job: &Job,
         channel: BorrowedFd<'_>,
         report: BorrowedFd<'_>,
-        limit: Duration,
     ) -> Result<(), SandboxError> {
-        let job = serde_json::to_vec(&GraderJob { tests })
-            .map_err(SandboxError::system("encoding a grader's job"))?;
+        let (cpu, wall) = (job.granted.timeout + SLACK, job.granted.wall_most() + SETUP);
+        let job = GraderJob { tests: &job.tests, early_stop: job.early_stop };
+        let job = serde_json::to_vec(&job).map_err(SandboxError::system("encoding a grader's job"))?;
         let job = sealed(c"rlox-tests", &job)?;
         let socket = self.socket()?;
         let descriptors = [channel.as_raw_fd(), report.as_raw_fd(), job.as_raw_fd()];
-        let text = format!("{} {}", limit.as_millis(), hex(key));
+        let text = format!("{} {} {}", cpu.as_millis(), wall.as_millis(), hex(key));
         sendmsg::<()>(
             socket.as_raw_fd(),
             &[IoSlice::new(text.as_bytes())],
@@ -201,8 +210,10 @@ fn live_once(environment: &Arc<Environment>, shared: &Shared, concurrency: u16) 
 
 fn limits(concurrency: u16) -> Limits {
     Limits {
-        // Ten years: it lives as long as the service.
-        wall_ms: 10 * 365 * 24 * 3600 * 1000,
+        // Each fork has a limit of its own.
+        cpu_ms: u64::MAX,
+        wall_ms: LIFE_MS,
+        wall_most_ms: LIFE_MS,
         // A gibibyte for each fork, as the grader itself limits them, and one for their common parent.
         memory_bytes: (u64::from(concurrency) + 1) << 30,
         pids: u64::from(concurrency) + 64,

@@ -6,6 +6,7 @@ mod grader;
 mod launcher;
 mod memfd;
 mod pool;
+mod reporting;
 mod reports;
 mod worker;
 

@@ -131,6 +131,10 @@ impl Drop for Pool {
 fn work(mut worker: Worker, receiver: &Receiver<Ticket>, busy: &AtomicU64) {
     worker.prepare();
     while let Ok(ticket) = receiver.recv_blocking() {
+        if ticket.answer.is_closed() {
+            // Its client left before it began.
+            continue;
+        }
         busy.fetch_add(1, Ordering::Relaxed);
         let result = worker.run(&ticket.job, ticket.queued.elapsed());
         busy.fetch_sub(1, Ordering::Relaxed);

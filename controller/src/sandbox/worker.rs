@@ -14,17 +14,16 @@ use rlox_protocol::{Command, DescriptorRole, Limits, Outcome, Reply, SandboxRequ
 use super::grader::{Grader, authenticate};
 use super::launcher::{stream_pair, timeout};
 use super::memfd::sealed;
+use super::reporting::Reporting;
 use super::reports::Refused;
 use super::{Environment, Launcher, SandboxError};
 use crate::config::Granted;
 use crate::job::{Captured, Events, Finished, Job, Usage, random_bytes};
-use crate::judge::{self, Judged, StdioRun};
+use crate::judge::{self, Judged, StdioRun, Verdict};
 use crate::tampering::{Kind, Tampering};
 
-/// A launcher that is this late beyond the program's deadline is stuck.
+/// A launcher that is this late beyond the program's latest deadline is stuck.
 const LATE: Duration = Duration::from_secs(15);
-/// The grader's fork may outlive the program's deadline by this: what it compares is the program's data.
-const GRADER_SLACK: Duration = Duration::from_secs(1);
 /// A program whose answer is known may flush and leave for this long.
 const GRACE_MS: u64 = 200;
 
@@ -66,6 +65,7 @@ impl Tally {
         self.events.oom_kill += outcome.cgroup.oom_kill;
         self.events.pids_max += outcome.cgroup.pids_max;
         self.events.leftovers += outcome.leftovers;
+        self.events.cpu_wait_secs += outcome.load.cpu_wait_secs;
         self.events.seccomp += outcome.refused.total;
         for name in &outcome.refused.names {
             if !self.refused.contains(name) {
@@ -140,10 +140,20 @@ impl Worker {
         };
         let mut judged: Option<Judged> = None;
         if !job.tests.is_empty() {
-            judged = Some(self.run_tests(job, source, &mut tally)?);
+            let (mut first, mut pressed) = self.run_tests(job, source, &mut tally)?;
+            if pressed {
+                tally.events.retries += 1;
+                (first, pressed) = self.run_tests(job, source, &mut tally)?;
+            }
+            tally.events.pressure |= pressed;
+            judged = Some(first);
         }
         if !job.stdio.is_empty() {
-            let second = self.run_stdio(job, source, &mut tally)?;
+            let decided = judged.as_ref().is_some_and(|first| first.verdict != Verdict::Passed);
+            let second = match job.early_stop && decided {
+                true => judge::not_run(job.stdio.len()),
+                false => self.run_stdio(job, source, &mut tally)?,
+            };
             judged = Some(match judged.take() {
                 Some(first) => judge::both(first, second),
                 None => second,
@@ -152,8 +162,7 @@ impl Worker {
         let judged = match judged {
             Some(judged) => judged,
             None => {
-                let (outcome, _) = self.run_program(job, source, "run", "")?;
-                tally.add(&outcome, job.granted.output_bytes);
+                let (outcome, _) = self.run_fairly(job, source, ("run", ""), &mut tally)?;
                 judge::run_only(&outcome)
             }
         };
@@ -218,33 +227,61 @@ impl Worker {
         let launcher = self.launcher()?;
         launcher.run(request, &[code.as_fd(), ending.as_fd(), input.as_fd()])?;
         drop(ending);
-        let outcome = wait_outcome(launcher, Instant::now() + job.granted.timeout + LATE)?;
+        let outcome = wait_outcome(launcher, Instant::now() + job.granted.wall_most() + LATE)?;
         Ok((outcome, written(ended)?))
+    }
+
+    /// Runs the program as a script, in mode and with standard input as given; once more where the load of the
+    /// machine may have cost it its time.
+    fn run_fairly(
+        &mut self,
+        job: &Job,
+        source: &[u8],
+        (mode, stdin): (&str, &str),
+        tally: &mut Tally,
+    ) -> Result<(Outcome, Vec<u8>), SandboxError> {
+        let mut run = self.run_program(job, source, mode, stdin)?;
+        tally.add(&run.0, job.granted.output_bytes);
+        if judge::under_pressure(&run.0) {
+            tally.events.retries += 1;
+            run = self.run_program(job, source, mode, stdin)?;
+            tally.add(&run.0, job.granted.output_bytes);
+            tally.events.pressure |= judge::under_pressure(&run.0);
+        }
+        Ok(run)
     }
 
     fn run_stdio(&mut self, job: &Job, source: &[u8], tally: &mut Tally) -> Result<Judged, SandboxError> {
         let mut runs = Vec::with_capacity(job.stdio.len());
         let mut strays = Vec::new();
         for test in &job.stdio {
-            let (outcome, told) = self.run_program(job, source, "judged", &test.stdin)?;
-            tally.add(&outcome, job.granted.output_bytes);
+            let (outcome, told) = self.run_fairly(job, source, ("judged", &test.stdin), tally)?;
             let ended = told == ENDED;
             if !ended {
                 strays.extend(stray_write(&told));
             }
             runs.push(StdioRun { outcome, expected: &test.stdout, ended });
+            if job.early_stop && judge::stdio(&runs).verdict != Verdict::Passed {
+                break;
+            }
         }
         let mut judged = judge::stdio(&runs);
+        judged.leave_out_rest(job.stdio.len());
         judged.tampering.extend(strays.into_iter().take(1));
         Ok(judged)
     }
 
-    /// Loads the program in its container and lets the grader run the statements against it.
-    fn run_tests(&mut self, job: &Job, source: &[u8], tally: &mut Tally) -> Result<Judged, SandboxError> {
+    /// Loads the program in its container and lets the grader run the statements against it. Also says whether the
+    /// load of the machine may have cost the program its time.
+    fn run_tests(
+        &mut self,
+        job: &Job,
+        source: &[u8],
+        tally: &mut Tally,
+    ) -> Result<(Judged, bool), SandboxError> {
         let code = sealed(c"rlox-source", source)?;
         let (snippet_end, grader_end) = stream_pair().map_err(SandboxError::system("making a channel"))?;
-        let (report, report_end) =
-            nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(SandboxError::system("making a report pipe"))?;
+        let (mut reporting, report_end) = Reporting::open()?;
         let key = random_bytes::<32>().map_err(SandboxError::system("making a key"))?;
         let (trap, trap_end) = watched_pipe()?;
         let roles = vec![DescriptorRole::Preserve; 3];
@@ -253,16 +290,17 @@ impl Worker {
         let grader = Arc::clone(&self.grader);
         let launcher = self.launcher()?;
         // The grader first: a program must not spend its time waiting for a grader that starts again.
-        let limit = job.granted.timeout + GRADER_SLACK;
-        grader.submit(&key, &job.tests, grader_end.as_fd(), report_end.as_fd(), limit)?;
+        grader.submit(&key, job, grader_end.as_fd(), report_end.as_fd())?;
         drop((grader_end, report_end));
         launcher.run(request, &[code.as_fd(), snippet_end.as_fd(), trap_end.as_fd()])?;
         drop((snippet_end, trap_end));
-        let waited = wait_both(launcher, report, Instant::now() + job.granted.timeout + LATE);
+        reporting.started(job.granted.timeout);
+        let waited = wait_both(launcher, reporting, Instant::now() + job.granted.wall_most() + LATE);
         if let Err(SandboxError::Stuck { .. }) = &waited {
             self.environment.reports.count(Refused::Late);
         }
         let (outcome, bytes) = waited?;
+        let pressed = |judged: &Judged| judged.verdict == Verdict::Timeout && judge::under_pressure(&outcome);
         let report = match authenticate(&key, &bytes) {
             Ok(report) => report,
             Err(refused) => {
@@ -271,13 +309,16 @@ impl Worker {
                 // The program was ended from outside before there could be a report: that decides.
                 let judged = judge::without_report(&outcome, job.tests.len(), &reason);
                 tally.add(&outcome, job.granted.output_bytes);
-                return judged.ok_or(SandboxError::Grader { reason });
+                let judged = judged.ok_or(SandboxError::Grader { reason })?;
+                let pressed = pressed(&judged);
+                return Ok((judged, pressed));
             }
         };
         tally.add(&outcome, job.granted.output_bytes);
         let mut judged = judge::tests(&outcome, &report, job.tests.len());
         judged.tampering.extend(stray_write(&written(trap)?));
-        Ok(judged)
+        let pressed = pressed(&judged);
+        Ok((judged, pressed))
     }
 }
 
@@ -325,17 +366,16 @@ fn stuck(launcher: &Launcher) -> SandboxError {
 /// Waits for the grader's report and the container's outcome, in whichever order they come.
 fn wait_both(
     launcher: &Launcher,
-    report: OwnedFd,
+    mut reporting: Reporting,
     deadline: Instant,
 ) -> Result<(Outcome, Vec<u8>), SandboxError> {
-    fcntl(report.as_raw_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
-        .map_err(SandboxError::system("preparing a report pipe"))?;
-    let mut pipe = Some(File::from(report));
-    let mut bytes = Vec::new();
     let mut outcome = None;
-    while pipe.is_some() || outcome.is_none() {
-        let ready = wait_either(launcher, pipe.as_ref(), outcome.is_none(), deadline)?;
-        if ready.report && read_report(&mut pipe, &mut bytes)? && outcome.is_none() {
+    while reporting.descriptor().is_some() || outcome.is_none() {
+        let ready = wait_either(launcher, &reporting, outcome.is_none(), deadline)?;
+        if outcome.is_none() {
+            reporting.tell(launcher)?;
+        }
+        if ready.report && reporting.read()? && outcome.is_none() {
             launcher.tell(&Command::Finish { grace_ms: GRACE_MS }, &[])?;
         }
         if ready.reply {
@@ -349,7 +389,7 @@ fn wait_both(
             return Err(stuck(launcher));
         }
     }
-    outcome.map(|outcome| (outcome, bytes)).ok_or_else(|| stuck(launcher))
+    outcome.map(|outcome| (outcome, reporting.into_bytes())).ok_or_else(|| stuck(launcher))
 }
 
 struct Ready {
@@ -359,14 +399,15 @@ struct Ready {
 
 fn wait_either(
     launcher: &Launcher,
-    report: Option<&File>,
+    reporting: &Reporting,
     want_reply: bool,
     deadline: Instant,
 ) -> Result<Ready, SandboxError> {
     let socket = launcher.descriptor().filter(|_| want_reply);
-    let polled = socket.into_iter().chain(report.map(AsFd::as_fd));
+    let report = reporting.descriptor();
+    let polled = socket.into_iter().chain(report);
     let mut polled: Vec<_> = polled.map(|each| PollFd::new(each, PollFlags::POLLIN)).collect();
-    match poll(&mut polled, timeout(deadline)) {
+    match poll(&mut polled, timeout(reporting.until(deadline))) {
         Ok(_) | Err(Errno::EINTR) => {}
         Err(errno) => return Err(SandboxError::System { action: "poll", reason: errno.to_string() }),
     }
@@ -374,26 +415,4 @@ fn wait_either(
     let reply = want_reply && fired.first() == Some(&true);
     let report = report.is_some() && fired.last() == Some(&true) && fired.len() > usize::from(want_reply);
     Ok(Ready { reply, report })
-}
-
-/// Reads what is there; true when the report is whole.
-fn read_report(pipe: &mut Option<File>, bytes: &mut Vec<u8>) -> Result<bool, SandboxError> {
-    let Some(file) = pipe else { return Ok(false) };
-    let mut buffer = [0u8; 65536];
-    match file.read(&mut buffer) {
-        Ok(0) => {
-            *pipe = None;
-            Ok(true)
-        }
-        Ok(count) => {
-            bytes.extend_from_slice(&buffer[..count]);
-            Ok(false)
-        }
-        Err(error)
-            if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(SandboxError::System { action: "reading a report", reason: error.to_string() }),
-    }
 }

@@ -104,7 +104,7 @@ fn reason(seen: &Seen<'_>, steps: u64, duplicated: usize) -> Option<String> {
     match (seen.stopped, seen.outcome.ending) {
         (Some(Stopped::Stalled { secs }), _) => Some(format!("no step ended for {secs} s")),
         (Some(Stopped::Disk { limit_mb }), _) => Some(format!("output directory over {limit_mb} MiB")),
-        (None, Ending::Deadline) => Some("wall-clock limit of the trial".into()),
+        (None, Ending::Deadline | Ending::CpuLimit) => Some("wall-clock limit of the trial".into()),
         (None, _) if seen.outcome.cgroup.oom_kill > 0 => {
             Some(format!("the kernel killed {} process(es) for memory", seen.outcome.cgroup.oom_kill))
         }
@@ -177,6 +177,7 @@ mod tests {
             setup_secs: 0.0,
             wall_secs: 1.0,
             cpu_secs: 1.0,
+            load: rlox_protocol::Load::default(),
             cgroup: CgroupCounters::default(),
             refused: rlox_protocol::RefusedCalls::default(),
             leftovers: 0,

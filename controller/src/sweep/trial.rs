@@ -157,7 +157,9 @@ impl Stage {
             mounts,
             warm: false,
             limits: Limits {
+                cpu_ms: u64::MAX,
                 wall_ms: plan.limits.wall_secs * 1000,
+                wall_most_ms: plan.limits.wall_secs * 1000,
                 memory_bytes: plan.limits.memory_mb << 20,
                 pids: plan.limits.pids,
                 cpu_millis: 2000,

@@ -128,13 +128,16 @@ fn limits_beyond_the_servers_are_refused_and_not_clipped() {
         assert_eq!(verdict["containment"]["limits"][name].as_f64(), granted.as_f64(), "{name}: {verdict}");
     }
     // The server's own limit is also what a request gets that names none.
-    let begun = std::time::Instant::now();
     let verdict = service.verify(&json!({ "code": "while True: pass" }));
     assert_eq!(
         (&verdict["verdict"], &verdict["containment"]["limits"]["timeout_secs"]),
         (&json!("timeout"), &json!(3.0))
     );
-    assert!((3.0..20.0).contains(&begun.elapsed().as_secs_f64()), "{:?}", begun.elapsed());
+    // Of CPU time: how long that takes is the machine's affair, and under pressure it is tried twice.
+    let number = |group: &Value, name: &str| group[name].as_f64().unwrap();
+    let tries = 1.0 + number(&verdict["containment"]["events"], "retries");
+    assert!(number(&verdict["usage"], "wall_secs") > 2.5 * tries, "{verdict}");
+    assert!(number(&verdict["usage"], "cpu_secs") < 4.0 * tries, "{verdict}");
     service.stop();
 }
 

@@ -46,12 +46,31 @@ fn complaint(snippet: &Value, got: &Value) -> Option<String> {
     (!complaints.is_empty()).then(|| format!("{}: {}\n  {got}", snippet["id"], complaints.join(", ")))
 }
 
+/// Where a program's interpreter comes from; what holds, holds for both.
+const INTERPRETERS: [&str; 2] = ["warm", "exec"];
+
+/// A service whose programs get their interpreter so; none where this host cannot do that.
+#[track_caller]
+fn service(interpreter: &str, timeout_secs: u64) -> Option<Service> {
+    let service = Service::with(&["--interpreter", interpreter, "--timeout-secs", &timeout_secs.to_string()]);
+    let pool = service.get("/health").json()["pool"].clone();
+    let as_asked = pool["mode"] == interpreter;
+    host::need(as_asked, &format!("a Python that can be embedded: {}", pool["reason"])).then_some(service)
+}
+
 fn contained(family: &str) {
     if !ready() {
         return;
     }
+    for interpreter in INTERPRETERS {
+        if let Some(service) = service(interpreter, 5) {
+            contained_by(service, family);
+        }
+    }
+}
+
+fn contained_by(service: Service, family: &str) {
     let corpus = adversarial();
-    let service = Service::start();
     let mut complaints = Vec::new();
     for snippet in snippets(&corpus, family) {
         let attack = |timeout_secs: u32| {
@@ -97,10 +116,6 @@ macro_rules! families {
 
 families! { equality exhaustion exit introspection kernel output patching runtime survival }
 
-fn patient() -> Service {
-    Service::with(&["--timeout-secs", &PATIENT.to_string()])
-}
-
 /// Sends many at once; returns those that did not get this verdict and reward.
 fn others(service: &Service, requests: &[(String, Value)], verdict: &str, reward: f64) -> Vec<String> {
     let bodies: Vec<_> = requests.iter().map(|(_, body)| body.clone()).collect();
@@ -118,12 +133,19 @@ fn others(service: &Service, requests: &[(String, Value)], verdict: &str, reward
 
 #[track_caller]
 fn all(requests: &[(String, Value)], verdict: &str, reward: f64) {
+    for interpreter in INTERPRETERS {
+        all_by(interpreter, requests, verdict, reward);
+    }
+}
+
+#[track_caller]
+fn all_by(interpreter: &str, requests: &[(String, Value)], verdict: &str, reward: f64) {
     assert!(!requests.is_empty());
-    let service = patient();
+    let Some(service) = service(interpreter, PATIENT) else { return };
     let others = others(&service, requests, verdict, reward);
     assert!(
         others.is_empty(),
-        "{} of {} are not {verdict}:\n{}",
+        "{interpreter}: {} of {} are not {verdict}:\n{}",
         others.len(),
         requests.len(),
         others.join("\n")
@@ -188,7 +210,7 @@ fn no_forgery_is_rewarded_and_every_honest_twin_of_one_is() {
         assert!(wrong(family) >= 20, "{family}: {}", wrong(family));
     }
     assert!(programs.iter().filter(|each| each["rewarded"] == true).count() >= 80);
-    let service = patient();
+    let Some(service) = service("warm", PATIENT) else { return };
     let requests: Vec<_> = programs
         .iter()
         .map(|each| request(each, if each["rewarded"] == true { PATIENT } else { 5 }))
@@ -215,7 +237,10 @@ fn every_honest_program_passes() {
     }
     let programs: Vec<_> = programs("honest_v1.json").iter().map(|each| request(each, PATIENT)).collect();
     assert!(programs.len() >= 300, "{}", programs.len());
-    all(&programs, "passed", 1.0);
+    all_by("warm", &programs, "passed", 1.0);
+    // What decides is the same; this is about the interpreter.
+    let some: Vec<_> = programs.into_iter().step_by(4).collect();
+    all_by("exec", &some, "passed", 1.0);
 }
 
 fn tasks() -> Vec<Value> {

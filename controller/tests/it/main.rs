@@ -4,6 +4,8 @@
 //! `RLOX_FORBID_SKIPS=1` is set.
 
 #[cfg(test)]
+mod batches;
+#[cfg(test)]
 mod bench;
 #[cfg(test)]
 mod cli;
@@ -13,6 +15,8 @@ mod contract;
 mod corpus;
 #[cfg(test)]
 mod doctor;
+#[cfg(test)]
+mod fairness;
 #[cfg(test)]
 mod growth;
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod request;
 mod wire;
 
 pub use outcome::{
-    CgroupCounters, Ending, Fault, FaultKind, Interpreter, Outcome, Output, RefusedCalls, Reply,
+    CgroupCounters, Ending, Fault, FaultKind, Interpreter, Load, Outcome, Output, RefusedCalls, Reply,
 };
 pub use request::{BindMount, Command, DescriptorRole, Limits, SandboxRequest, Stdio};
 pub use wire::{MAX_DESCRIPTORS, MAX_FRAME, WireError, receive, send};

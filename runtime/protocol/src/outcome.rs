@@ -77,6 +77,9 @@ pub struct Outcome {
     pub wall_secs: f64,
     /// CPU seconds of the whole container.
     pub cpu_secs: f64,
+    /// What the load of the machine took from it.
+    #[serde(default)]
+    pub load: Load,
     /// Counters read from its cgroup before removal.
     pub cgroup: CgroupCounters,
     /// System calls that were refused and counted; nothing where the request did not ask for it.
@@ -96,10 +99,22 @@ pub enum Ending {
     Signaled(i32),
     /// Killed by the launcher at the wall-clock deadline.
     Deadline,
+    /// Killed by the launcher when its processes had used their CPU time.
+    CpuLimit,
     /// Killed by the launcher because it wrote too much.
     OutputFlood,
     /// Killed by the launcher on the controller's word.
     Cancelled,
+}
+
+/// What the load of the machine took from a container, as far as anybody looked: nothing is read of a program that
+/// ends long before its limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Seconds in which it, or who it waited for, was ready to run and others had the CPUs.
+    pub cpu_wait_secs: f64,
+    /// Share of the time in which some task of the host waited for a CPU; zero where the kernel does not tell.
+    pub host_share: f64,
 }
 
 /// Counters of one cgroup; zero where the host has no such counter.

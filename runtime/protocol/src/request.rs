@@ -17,6 +17,9 @@ pub enum Command {
         /// Milliseconds before the kill.
         grace_ms: u64,
     },
+    /// The descriptor that comes along is `/proc/PID/schedstat` of a process for which the program waits: what that
+    /// one waits for a CPU is no time of the program either.
+    Beside,
     /// Kill at once.
     Kill,
 }
@@ -51,7 +54,9 @@ impl SandboxRequest {
     /// Whether a container made for `self` serves `other`: all is the same but what is settled at the start.
     pub fn same_shape(&self, other: &Self) -> bool {
         let limits = Limits {
+            cpu_ms: self.limits.cpu_ms,
             wall_ms: self.limits.wall_ms,
+            wall_most_ms: self.limits.wall_most_ms,
             output_bytes: self.limits.output_bytes,
             flood_bytes: self.limits.flood_bytes,
             ..other.limits
@@ -79,8 +84,12 @@ pub struct BindMount {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Wall-clock milliseconds from start to kill.
+    /// CPU milliseconds of all its processes together, from start to kill.
+    pub cpu_ms: u64,
+    /// Wall-clock milliseconds from start to kill, less those in which it waited for a CPU because of others.
     pub wall_ms: u64,
+    /// Wall-clock milliseconds from start to kill, however long it waited.
+    pub wall_most_ms: u64,
     /// Bytes of memory, swap included.
     pub memory_bytes: u64,
     /// Tasks alive at once.

@@ -7,6 +7,7 @@ pub(crate) mod devices;
 pub(crate) mod group;
 pub(crate) mod limits;
 mod stats;
+pub(crate) mod usage;
 
 use std::path::{Path, PathBuf};
 

@@ -24,6 +24,8 @@ mod isolation;
 #[cfg(test)]
 mod landlock;
 #[cfg(test)]
+mod launcher;
+#[cfg(test)]
 mod leftovers;
 #[cfg(test)]
 mod limits;

@@ -1,6 +1,6 @@
 //! A small HTTP client over TCP and Unix sockets: one request a connection, so that nothing is shared or pooled.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -103,6 +103,64 @@ impl Address {
         parse(&bytes).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, String::from_utf8_lossy(&bytes).into_owned())
         })
+    }
+}
+
+/// An answer that is read line by line while it comes.
+pub(crate) struct Lines {
+    stream: BufReader<TcpStream>,
+    pub(crate) head: String,
+    /// Bytes left of the chunk that is being read; `None` after the last.
+    chunk: Option<usize>,
+}
+
+impl Lines {
+    /// Sends a request and reads the answer's head.
+    pub(crate) fn request(port: u16, path: &str, headers: &[(&str, &str)], body: &Value) -> io::Result<Self> {
+        let body = body.to_string();
+        let mut stream = Address::connect_tcp(port)?;
+        stream.write_all(head("POST", path, headers, body.len()).as_bytes())?;
+        stream.write_all(body.as_bytes())?;
+        let mut lines = Self { stream: BufReader::new(stream), head: String::new(), chunk: Some(0) };
+        while !lines.head.ends_with("\r\n\r\n") {
+            if lines.stream.read_line(&mut lines.head)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(lines)
+    }
+
+    /// The next document; `None` after the end that the server marked.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Value>> {
+        let mut line = Vec::new();
+        loop {
+            let byte = match self.byte()? {
+                Some(b'\n') => return Ok(Some(serde_json::from_slice(&line)?)),
+                Some(byte) => byte,
+                None if line.is_empty() => return Ok(None),
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            };
+            line.push(byte);
+        }
+    }
+
+    fn byte(&mut self) -> io::Result<Option<u8>> {
+        if self.chunk == Some(0) {
+            let mut size = String::new();
+            // The end of the chunk before is an empty line.
+            while size.trim().is_empty() {
+                if self.stream.read_line(&mut size)? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            let size = usize::from_str_radix(size.trim(), 16).map_err(io::Error::other)?;
+            self.chunk = (size > 0).then_some(size);
+        }
+        let Some(left) = &mut self.chunk else { return Ok(None) };
+        *left -= 1;
+        let mut byte = [0u8];
+        self.stream.read_exact(&mut byte)?;
+        Ok(Some(byte[0]))
     }
 }
 
