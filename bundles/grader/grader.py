@@ -23,11 +23,10 @@ import sys
 import time
 
 sys.path.insert(0, "/opt/rlox")
-import checks
 import guards
-import names
 import overtime
 import privacy
+import rehearsal
 import session
 import statements
 import surroundings
@@ -42,8 +41,6 @@ FORK_BYTES = 1 << 30
 RECURSION = 8000
 # Before the report: it tells the service which process writes it.
 GREETING = b"\n"
-# After so many runs the interpreter has specialised its code.
-WARM_UPS = 20
 
 
 def grade(job, channel):
@@ -190,33 +187,6 @@ class Jobs:
             print("grader: cannot report: %s" % error, file=sys.stderr, flush=True)
 
 
-def warm_up():
-    """Does once what every fork does first, on statements of our own.
-
-    Python fills caches in its code as it runs; done here, before the forks, the pages that hold them are shared.
-    """
-    tests = [
-        "assert warm(1, 2) == 3",
-        "import math\nassert math.isclose(warm(1.0), 1.0)",
-        "assert warm([1]) == [1, 'a']",
-    ]
-    for _ in range(WARM_UPS):
-        decided = names.Names(tests, frozenset(("warm",)))
-        references = set().union(*(checks.references(tree) for tree in decided.trees))
-        for tree in decided.trees:
-            compile(checks.prepare(tree, references), "<test 0>", "exec", dont_inherit=True)
-        surroundings.Surroundings("\n".join(tests))
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            talk = session.Session(ours)
-            data = talk.encoded(("call", (1, "a", 2.0, [1], {"a": None}), (), 0))
-            theirs.sendall(data)
-            talk.decoded()
-            reading, writing = os.pipe()
-            send_report(writing, b"key", report(talk, True, True, [(True, None)]))
-            os.close(reading)
-
-
 def main():
     # Loaded once, before the forks.
     import array  # noqa: F401
@@ -227,7 +197,7 @@ def main():
     import symtable  # noqa: F401
     import uuid  # noqa: F401
 
-    warm_up()
+    rehearsal.rehearse(report, send_report)
     gc.collect()
     gc.freeze()
     # A fork that collects writes to pages that it shares with this process.
