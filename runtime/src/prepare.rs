@@ -18,7 +18,7 @@ use crate::interpreter::{self, Interpreter};
 use crate::spec::is_bind;
 
 /// Raised when the layout changes, so that older root file systems are rebuilt.
-const LAYOUT: u32 = 6;
+const LAYOUT: u32 = 5;
 const STAMP: &str = "opt/rlox/prepared";
 const TOOLS: [&str; 22] = [
     "sh", "env", "echo", "cat", "ls", "true", "false", "sleep", "sort", "head", "tail", "wc", "seq", "date",
@@ -35,8 +35,6 @@ const WHEEL_LIBRARIES: [&str; 8] = [
     "librt.so.1",
     "libutil.so.1",
 ];
-/// The locale that the bundles' environment names; glibc has it as files.
-const LOCALE: &str = "/usr/lib/locale/C.utf8";
 /// Parts of the standard library that no program of ours needs and that make up half of its size.
 const LEFT_OUT: [&str; 9] = [
     "site-packages",
@@ -199,9 +197,6 @@ fn copy_interpreter(root: &Path, interpreter: &Interpreter) -> Result<(), String
         link(&interpreter.executable.to_string_lossy(), &python)?;
     }
     binaries.extend(wheel_libraries());
-    if Path::new(LOCALE).is_dir() {
-        copy_tree(Path::new(LOCALE), &inside(root, Path::new(LOCALE)), &mut binaries)?;
-    }
     if let Some(library) = &interpreter.library {
         copy_file(library, &inside(root, library))?;
         binaries.push(library.clone());

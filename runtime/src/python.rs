@@ -39,14 +39,36 @@ pub(crate) struct Python {
 
 struct Library(*mut c_void);
 
+/// How the dynamic loader says that a library which is needed is not there; before it stands the name.
+const NOT_FOUND: &str = ": cannot open shared object file: No such file or directory";
+
+/// Libraries that a library may need, each of which may need others.
+const MOST_NEEDED: usize = 32;
+
 impl Library {
+    /// Opens the bundle's library. What it needs and the host does not have, the bundle has beside it.
     fn open(path: &Path) -> Result<Self, String> {
+        for _ in 0..MOST_NEEDED {
+            let error = match Self::load(path) {
+                Ok(library) => return Ok(library),
+                Err(error) => error,
+            };
+            let missing = error.strip_suffix(NOT_FOUND).map(|name| path.with_file_name(name));
+            match missing.filter(|missing| missing != path && missing.exists()) {
+                Some(missing) => Self::open(&missing)?,
+                None => return Err(format!("cannot load {}: {error}", path.display())),
+            };
+        }
+        Err(format!("cannot load {}: it needs too much", path.display()))
+    }
+
+    fn load(path: &Path) -> Result<Self, String> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
         // SAFETY: the name is a valid string; extension modules look the library's symbols up globally. Its
         // initialisers are CPython's, which expect nothing of the process.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         if handle.is_null() {
-            return Err(format!("cannot load {}: {}", path.display(), last_error()));
+            return Err(last_error());
         }
         Ok(Self(handle))
     }

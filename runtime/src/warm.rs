@@ -23,7 +23,7 @@ const ANNOTATION: &str = "org.rlox.zygote";
 /// Beside the standard library; a bundle without packages lacks it.
 const SITE: &str = "/opt/rlox/site";
 /// As the bundle's `process.args` have them.
-const OPTIONS: [&str; 3] = ["-I", "-S", "-B"];
+const OPTIONS: [&str; 4] = ["-I", "-S", "-B", "-Xutf8"];
 
 /// An interpreter that is ready to be copied.
 #[derive(Clone, Copy)]

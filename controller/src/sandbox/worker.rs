@@ -31,7 +31,7 @@ const GRACE_MS: u64 = 200;
 const ENDED: &[u8] = b"end\n";
 
 /// The interpreter's command line in `bundles/snippet`, less the driver's mode.
-const DRIVER: [&str; 5] = ["/usr/bin/python3", "-I", "-S", "-B", "/opt/rlox/driver.pyc"];
+const DRIVER: [&str; 6] = ["/usr/bin/python3", "-I", "-S", "-B", "-Xutf8", "/opt/rlox/driver.pyc"];
 
 /// Runs jobs with a launcher of its own.
 #[derive(Debug)]

@@ -103,7 +103,7 @@ impl Launcher {
 
     fn request(&mut self, descriptors: Vec<DescriptorRole>) -> SandboxRequest {
         self.made += 1;
-        let driver = ["/usr/bin/python3", "-I", "-S", "-B", "/opt/rlox/driver.pyc", "run"];
+        let driver = ["/usr/bin/python3", "-I", "-S", "-B", "-Xutf8", "/opt/rlox/driver.pyc", "run"];
         SandboxRequest {
             id: format!("launcher-{}-{}", self.child.id(), self.made),
             bundle: bundle(),
