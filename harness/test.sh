@@ -17,6 +17,9 @@ bash harness/repro.sh --setup-only
 step "formatting and lints"
 cargo fmt --all --check
 cargo clippy --release --locked --workspace --all-targets --quiet -- -D warnings
+# The fuzz targets are no member of the workspace; what they are built from is in the same place.
+cargo fmt --manifest-path runtime/fuzz/Cargo.toml --check
+cargo clippy --release --locked --manifest-path runtime/fuzz/Cargo.toml --target-dir target --quiet -- -D warnings
 python=harness/.venv/bin/python
 "$python" -m ruff check --quiet harness bundles
 "$python" -m ruff format --quiet --check harness bundles
@@ -25,6 +28,7 @@ if ! command -v cargo-deny >/dev/null && [ "${RLOX_FORBID_SKIPS:-}" = 1 ]; then
 fi
 if command -v cargo-deny >/dev/null; then
     cargo deny --log-level error check licenses bans sources
+    cargo deny --log-level error --manifest-path runtime/fuzz/Cargo.toml check --config deny.toml licenses bans sources
 else
     echo "SKIPPED cargo deny: needs cargo-deny (cargo install cargo-deny)"
 fi

@@ -10,7 +10,7 @@ use oci_spec::runtime::Spec;
 
 use crate::error::RuntimeError;
 use crate::filter::Filter;
-use crate::spec::{absolute, for_libcontainer};
+use crate::spec::{self, absolute, for_libcontainer};
 
 /// One bundle's `config.json` with absolute paths.
 pub(crate) struct Bundle {
@@ -54,23 +54,36 @@ fn stamp(path: &Path) -> Result<Stamp, RuntimeError> {
 }
 
 fn load(path: &Path, count_refused: bool) -> Result<Bundle, RuntimeError> {
-    let spec = Spec::load(path.join("config.json")).map_err(|error| RuntimeError::Bundle {
-        bundle: path.to_owned(),
-        reason: format!("cannot load config.json: {error}"),
-    })?;
-    let mut spec = absolute(spec, path);
-    if let Some(linux) = spec.linux_mut()
+    take_filter(absolute(spec::load(path)?, path), count_refused)
+}
+
+/// A section that stays is left as it was: it is put into libcontainer's form with the rest, and twice would be not at
+/// all.
+pub(crate) fn take_filter(spec: Spec, count_refused: bool) -> Result<Bundle, RuntimeError> {
+    let mut without = spec.clone();
+    if let Some(linux) = without.linux_mut()
         && let Some(seccomp) = linux.seccomp().clone()
     {
         linux.set_seccomp(Some(for_libcontainer(seccomp)?));
     }
-    let filter = Filter::take(&mut spec, count_refused)?;
-    Ok(Bundle { spec, filter })
+    let filter = Filter::take(&mut without, count_refused)?;
+    Ok(Bundle { spec: if filter.is_some() { without } else { spec }, filter })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_that_stays_for_libcontainer_is_left_as_it_was() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bundles/snippet");
+        let mut spec = spec::load(&source).unwrap();
+        assert!(take_filter(spec.clone(), true).unwrap().filter.is_some());
+        spec.process_mut().as_mut().unwrap().set_no_new_privileges(Some(false));
+        let bundle = take_filter(spec.clone(), true).unwrap();
+        assert!(bundle.filter.is_none());
+        assert_eq!(bundle.spec, spec);
+    }
 
     #[test]
     fn a_bundle_is_read_once_and_again_when_it_changed() {

@@ -65,6 +65,11 @@ impl RuntimeError {
         move |source| Self::System { action, source }
     }
 
+    /// The message as one line without control characters.
+    pub fn line(&self) -> String {
+        printable(&self.to_string())
+    }
+
     /// The same as a message to the controller.
     pub(crate) fn to_fault(&self) -> Fault {
         let kind = match self {
@@ -73,8 +78,22 @@ impl RuntimeError {
             Self::Verify { .. } | Self::Host { .. } => FaultKind::Verify,
             Self::System { .. } => FaultKind::Supervise,
         };
-        Fault { kind, message: self.to_string() }
+        Fault { kind, message: self.line() }
     }
+}
+
+/// A message as one line that is safe to show: it may quote what somebody wrote into a file, and a terminal or a log
+/// must not obey it.
+pub(crate) fn printable(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() {
+            line.extend(letter.escape_default());
+        } else {
+            line.push(letter);
+        }
+    }
+    line
 }
 
 /// An error with all its causes in one line.
@@ -90,4 +109,17 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_that_no_terminal_obeys() {
+        let reason = "cwd a\nb\u{1b}[2J\u{9b}\0".to_owned();
+        let line = RuntimeError::Request { reason }.line();
+        assert_eq!(line, "request: cwd a\\nb\\u{1b}[2J\\u{9b}\\u{0}");
+        assert_eq!(printable("größer als \"1\""), "größer als \"1\"");
+    }
 }

@@ -12,6 +12,7 @@ mod container;
 mod deadline;
 mod doctor;
 mod error;
+mod files;
 mod filter;
 mod handover;
 mod interpreter;
@@ -36,6 +37,9 @@ mod warm;
 mod workload;
 
 pub mod cli;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod launcher;
 
 pub use cdi::CdiError;

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     match cli.execute() {
         Ok(code) => ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
         Err(error) => {
-            eprintln!("rlox-runtime: {error}");
+            eprintln!("rlox-runtime: {}", error.line());
             ExitCode::from(error.exit_code())
         }
     }

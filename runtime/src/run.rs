@@ -17,13 +17,16 @@ use crate::filter::Filter;
 use crate::interrupt::Interrupt;
 use crate::launcher::check_id;
 use crate::sealed;
-use crate::spec::{Adaptation, IdMap, absolute, adapt};
+use crate::spec::{Adaptation, IdMap, absolute, adapt, load};
 use crate::staging::Staging;
 use crate::supervise::{Watch, watch};
 use crate::workload::Confined;
 
 /// The range of host ids for the foreground: above those of any controller's launchers.
 const FOREGROUND_SLOT: u16 = 50_000;
+
+/// How libcontainer's init ends where it cannot execute the program.
+const NEVER_RAN: i32 = 255;
 
 /// What `run` was asked for.
 pub(crate) struct Run {
@@ -38,7 +41,7 @@ pub(crate) struct Run {
 impl Run {
     /// Runs the bundle and returns the exit code by the shells' rule.
     pub(crate) fn execute(self) -> Result<i32, RuntimeError> {
-        if let Ok(spec) = Spec::load(self.bundle.join("config.json")) {
+        if let Ok(spec) = load(&self.bundle) {
             sealed::ensure_for(&spec)?;
         }
         let owner = Owner::current().map_err(RuntimeError::system("reading /proc/self/stat"))?;
@@ -68,10 +71,7 @@ impl Run {
             bundle: self.bundle.clone(),
             reason: error.to_string(),
         })?;
-        let mut spec = Spec::load(bundle.join("config.json")).map_err(|error| RuntimeError::Bundle {
-            bundle: bundle.clone(),
-            reason: format!("cannot load config.json: {error}"),
-        })?;
+        let mut spec = load(&bundle)?;
         self.devices.apply(&mut spec)?;
         let args = (!self.args.is_empty()).then_some(self.args.as_slice());
         // The owner in the cgroup's name lets a later start clean up after a runtime that was killed.
@@ -129,6 +129,11 @@ impl Run {
             cgroup: None,
         };
         let watched = watch(&created, &mut watching)?;
+        if watched.unnamed && watched.ending == Ending::Exited(NEVER_RAN) {
+            let reason =
+                "start: the container ended before its program ran; did a startContainer hook fail?".into();
+            return Err(RuntimeError::Create { id: id.to_owned(), reason });
+        }
         Ok(match watched.ending {
             Ending::Exited(code) => code,
             Ending::Signaled(signal) => 128 + signal,

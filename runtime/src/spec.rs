@@ -14,9 +14,26 @@ use oci_spec::runtime::{
 use rlox_host::{CgroupHome, HOST_ID_BASE, IDS_PER_SLOT};
 use rlox_protocol::{BindMount, Limits};
 
+use crate::cgroup::limits::{InForce, v1, v2};
 use crate::error::RuntimeError;
+use crate::files::read_regular;
+use crate::oci::adapt::{adapt_mount, check_linux, process_defaults, propagation};
+use crate::oci::create::check;
 
 const CPU_PERIOD_US: u64 = 100_000;
+/// A longer `config.json` is none.
+pub(crate) const CONFIG_BYTES: u64 = 16 << 20;
+
+/// A bundle's `config.json`.
+pub(crate) fn load(bundle: &Path) -> Result<Spec, RuntimeError> {
+    let refuse = |reason: String| RuntimeError::Bundle {
+        bundle: bundle.to_owned(),
+        reason: format!("cannot load config.json: {reason}"),
+    };
+    let text =
+        read_regular(&bundle.join("config.json"), CONFIG_BYTES).map_err(|error| refuse(error.to_string()))?;
+    serde_json::from_slice(&text).map_err(|error| refuse(error.to_string()))
+}
 
 /// How user ids of the container map to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,16 +99,32 @@ fn invalid(error: impl std::fmt::Display) -> RuntimeError {
 pub(crate) fn adapt(mut spec: Spec, adaptation: &Adaptation<'_>) -> Result<Spec, RuntimeError> {
     let mut linux = spec.linux().clone().ok_or_else(|| invalid("config.json has no linux section"))?;
     let mut process = spec.process().clone().ok_or_else(|| invalid("config.json has no process section"))?;
+    let root = spec.root().as_ref().map(|root| root.path().clone()).unwrap_or_default();
+    let refuse = |reason: String| RuntimeError::Bundle { bundle: root.clone(), reason };
+    check(&spec).map_err(refuse)?;
+    check_linux(&linux).map_err(refuse)?;
     adapt_ids(&mut linux, &mut process, adaptation.ids)?;
     adapt_program(&mut process, adaptation);
-    linux.set_cgroups_path(Some(adaptation.home.container_path(adaptation.id)));
-    if linux.rootfs_propagation().is_none() {
-        // What is mounted on the host later is none of the program's business; the default would let it in.
-        linux.set_rootfs_propagation(Some("private".into()));
+    if process.args().as_ref().is_none_or(Vec::is_empty) {
+        return Err(refuse("process.args is empty".into()));
     }
+    process_defaults(&mut process).map_err(refuse)?;
+    linux.set_cgroups_path(Some(adaptation.home.container_path(adaptation.id)));
+    let mode = propagation(linux.rootfs_propagation().as_deref()).map_err(refuse)?;
+    // What is mounted on the host later is none of the program's business; the default would let it in.
+    linux.set_rootfs_propagation(Some(mode.unwrap_or_else(|| "private".into())));
     if let Some(limits) = adaptation.limits {
         linux.set_resources(Some(resources(&linux, limits)?));
         process.set_rlimits(Some(rlimits(&process, limits)?));
+    }
+    if let Some(resources) = linux.resources() {
+        // libcontainer leaves out what this kind of cgroup has not; a limit is given or refused.
+        let limits = match adaptation.home {
+            CgroupHome::V2 { .. } => v2(resources, InForce::default()),
+            CgroupHome::V1 => v1(resources),
+            CgroupHome::None { .. } => Ok(Vec::new()),
+        };
+        limits.map_err(refuse)?;
     }
     if matches!(adaptation.home, CgroupHome::None { .. }) {
         // The operator allowed running without: the sections must go, or libcontainer fails on them.
@@ -102,8 +135,15 @@ pub(crate) fn adapt(mut spec: Spec, adaptation: &Adaptation<'_>) -> Result<Spec,
         linux.set_seccomp(Some(for_libcontainer(seccomp)?));
     }
     let mut mounts = spec.mounts().clone().unwrap_or_default();
+    let mut copy_up = Vec::new();
+    mounts.iter_mut().try_for_each(|mount| adapt_mount(mount, &mut copy_up)).map_err(refuse)?;
+    if let [first, ..] = &copy_up[..] {
+        return Err(refuse(format!("mount {}: only the OCI commands know tmpcopyup", first.display())));
+    }
     if let Some(limits) = adaptation.limits {
-        mounts.iter_mut().for_each(|mount| shrink_tmpfs(mount, limits.memory_bytes / 4));
+        // A size of 0 would be none at all.
+        let most = (limits.memory_bytes / 4).max(1);
+        mounts.iter_mut().for_each(|mount| shrink_tmpfs(mount, most));
     }
     for bind in adaptation.mounts {
         mounts.push(bind_mount(bind)?);
@@ -209,15 +249,20 @@ pub(crate) fn for_libcontainer(mut seccomp: LinuxSeccomp) -> Result<LinuxSeccomp
 /// Pages of a tmpfs count as memory: one that could hold more than its share would turn a full disk into an
 /// out-of-memory kill.
 fn shrink_tmpfs(mount: &mut Mount, most: u64) {
-    if mount.typ().as_deref() != Some("tmpfs") {
+    if mount.typ().as_deref() != Some("tmpfs") || is_bind(mount) {
         return;
     }
-    let Some(mut options) = mount.options().clone() else { return };
-    for option in &mut options {
-        if option.strip_prefix("size=").and_then(bytes).is_some_and(|size| size > most) {
-            *option = format!("size={most}");
-        }
+    let mut options = mount.options().clone().unwrap_or_default();
+    let sizes = |option: &str| ["size=", "nr_blocks="].iter().any(|name| option.starts_with(name));
+    // The kernel splits at commas and takes the last. What it would take and we cannot read, no size and a size of 0,
+    // which is no limit, are all too much.
+    let last = options.iter().flat_map(|option| option.split(',')).rfind(|option| sizes(option));
+    let size = last.and_then(|option| option.strip_prefix("size=")).and_then(bytes);
+    if size.is_some_and(|size| (1..=most).contains(&size)) {
+        return;
     }
+    options.retain(|option| !sizes(option));
+    options.push(format!("size={most}"));
     mount.set_options(Some(options));
 }
 
@@ -230,7 +275,7 @@ fn bytes(text: &str) -> Option<u64> {
         _ => 0,
     };
     let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
-    digits.parse::<u64>().ok()?.checked_shl(shift)
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn bind_mount(bind: &BindMount) -> Result<Mount, RuntimeError> {
@@ -323,6 +368,42 @@ mod tests {
     }
 
     #[test]
+    fn a_bundle_that_names_no_capability_gets_none() {
+        let mut spec = bundle_spec("snippet");
+        let process = spec.process_mut().as_mut().unwrap();
+        process.set_capabilities(None).set_no_new_privileges(None);
+        let adaptation = Adaptation {
+            id: "t",
+            home: &CgroupHome::V1,
+            ids: IdMap::Range { first: 7 },
+            limits: None,
+            args: None,
+            env: &[],
+            mounts: &[],
+        };
+        let refused = |spec: Spec| adapt(spec, &adaptation).unwrap_err().to_string();
+        let adapted = adapt(spec.clone(), &adaptation).unwrap();
+        let sets = adapted.process().as_ref().unwrap().capabilities().clone().unwrap();
+        for set in [sets.bounding(), sets.effective(), sets.permitted(), sets.inheritable(), sets.ambient()] {
+            assert_eq!(set.as_ref(), Some(&Capabilities::new()));
+        }
+        let mut other = spec.clone();
+        other.linux_mut().as_mut().unwrap().set_namespaces(None);
+        assert!(refused(other).contains("type mount"));
+        let mut other = spec.clone();
+        other.set_version("2.0.0".into());
+        assert!(refused(other).contains("ociVersion"));
+        let mut other = spec.clone();
+        let mut resources = LinuxResources::default();
+        resources.set_unified(Some([("memory.high".to_owned(), "1".to_owned())].into()));
+        other.linux_mut().as_mut().unwrap().set_resources(Some(resources));
+        assert!(refused(other).contains("unified"));
+        let mut other = spec.clone();
+        other.process_mut().as_mut().unwrap().set_args(Some(Vec::new()));
+        assert!(refused(other).contains("process.args is empty"));
+    }
+
+    #[test]
     fn masked_comparisons_reach_libcontainer_in_its_own_order() {
         let spec = adapted("snippet", IdMap::Range { first: 7 });
         let seccomp = spec.linux().as_ref().unwrap().seccomp().clone().unwrap();
@@ -359,6 +440,28 @@ mod tests {
         };
         assert_eq!(size(512 << 20), "size=64m");
         assert_eq!(size(64 << 20), format!("size={}", 16 << 20));
+    }
+
+    #[test]
+    fn a_tmpfs_whose_size_cannot_be_read_gets_its_share() {
+        let most = 16 << 20;
+        let shrunk = |options: Option<&[&str]>| {
+            let mut mount = MountBuilder::default().destination("/t").typ("tmpfs").build().unwrap();
+            mount.set_options(options.map(|list| list.iter().map(|&each| each.into()).collect()));
+            shrink_tmpfs(&mut mount, most);
+            mount.options().clone().unwrap_or_default().join(",")
+        };
+        let share = format!("size={most}");
+        assert_eq!(shrunk(None), share);
+        for bad in
+            ["size=0", "size=17179869184g", "size=50%", "size=1t", "size=0x7fffffff", "nr_blocks=9999999"]
+        {
+            assert_eq!(shrunk(Some(&[bad])), share, "{bad}");
+        }
+        assert_eq!(shrunk(Some(&["size=1m", "mode=700,size=1g"])), format!("mode=700,size=1g,{share}"));
+        for good in ["size=16m", "mode=700,size=1", "size=1g,size=4096k"] {
+            assert_eq!(shrunk(Some(&[good])), good);
+        }
     }
 
     #[test]

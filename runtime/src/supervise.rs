@@ -17,6 +17,7 @@ use crate::container::Created;
 use crate::deadline::Limit;
 use crate::error::RuntimeError;
 use crate::meter::Meter;
+use crate::oci::store::waits;
 use crate::refused::Refusals;
 use crate::sys;
 
@@ -29,6 +30,8 @@ pub(crate) struct Watched {
     pub(crate) wall: Duration,
     pub(crate) load: Load,
     pub(crate) finished_early: bool,
+    /// The process ended under the name that it has until it executes the program.
+    pub(crate) unnamed: bool,
     /// The controller's socket reached its end: nobody waits for the answer.
     pub(crate) orphaned: bool,
 }
@@ -161,9 +164,12 @@ fn follow(created: &Created, watch: &mut Watch<'_>) -> Result<Watched, RuntimeEr
         }
     }
     let wall = started.elapsed();
+    // Nobody can be asked once it is reaped.
+    let unnamed = waits(created.pid.as_raw().unsigned_abs());
     let ending = ending(created.reap()?, state.killed_for);
     let load = state.meter.load();
-    Ok(Watched { ending, wall, load, finished_early: state.finished_early, orphaned: state.orphaned })
+    let finished_early = state.finished_early;
+    Ok(Watched { ending, wall, load, finished_early, unnamed, orphaned: state.orphaned })
 }
 
 struct Ready {

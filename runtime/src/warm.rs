@@ -11,12 +11,11 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use nix::sys::memfd::{MemFdCreateFlag, memfd_create};
-use oci_spec::runtime::Spec;
 use rlox_protocol::Interpreter as Report;
 
 use crate::interpreter::Interpreter;
 use crate::python::{CommandLine, Python, end_copies_at_once};
-use crate::spec::absolute;
+use crate::spec::{absolute, load};
 
 /// Annotation of a bundle's `config.json`: the program that gets an interpreter ready, compiled, as in the container.
 const ANNOTATION: &str = "org.rlox.zygote";
@@ -35,7 +34,7 @@ pub(crate) struct Zygote {
 impl Zygote {
     /// Starts the bundle's interpreter in this process and imports these modules; says why where that cannot be.
     pub(crate) fn start(bundle: &Path, modules: &[String]) -> Result<(Self, Report), String> {
-        let spec = Spec::load(bundle.join("config.json")).map_err(|error| error.to_string())?;
+        let spec = load(bundle).map_err(|error| error.to_string())?;
         let spec = absolute(spec, bundle);
         let annotations = spec.annotations().clone().unwrap_or_default();
         let program = annotations.get(ANNOTATION).ok_or("the bundle names no program for it")?;

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use oci_spec::runtime::Spec;
 
 use super::DeviceArgs;
 use crate::error::RuntimeError;
@@ -33,10 +32,7 @@ impl SpecArgs {
     /// The config.json asked for.
     pub(crate) fn text(&self) -> Result<String, RuntimeError> {
         let mut spec = match &self.bundle {
-            Some(bundle) => Spec::load(bundle.join("config.json")).map_err(|error| RuntimeError::Bundle {
-                bundle: bundle.clone(),
-                reason: format!("cannot load config.json: {error}"),
-            })?,
+            Some(bundle) => crate::spec::load(bundle)?,
             None => {
                 let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
                 let caller = (!uid.is_root()).then_some((uid.as_raw(), gid.as_raw()));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 /// One file.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Document {
     pub(super) cdi_version: String,
@@ -21,7 +21,7 @@ pub(super) struct Document {
 }
 
 /// One device of a file.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -179,6 +179,9 @@ impl Edits {
         }
         for hook in &self.hooks {
             absolute("a hook's path", &hook.path)?;
+            if hook.timeout.is_some_and(|timeout| timeout <= 0) {
+                return Err(format!("hook {}: the timeout has to be greater than 0", hook.path.display()));
+            }
             if let Some(entry) = hook.env.iter().find(|entry| !entry.contains('=')) {
                 return Err(format!("a hook's environment entry {entry:?} is not NAME=VALUE"));
             }
@@ -200,6 +203,11 @@ impl DeviceNode {
         }
         if let Some(kind) = self.kind.as_deref().filter(|kind| !["b", "c", "u", "p", ""].contains(kind)) {
             return Err(format!("device node {} has the unknown type {kind:?}", self.path.display()));
+        }
+        // In a rule for devices a negative number stands for every one.
+        let numbered = |number: Option<i64>| number.is_none_or(|number| u32::try_from(number).is_ok());
+        if !numbered(self.major) || !numbered(self.minor) {
+            return Err(format!("device node {} has an impossible number", self.path.display()));
         }
         let known = |permissions: &String| permissions.chars().all(|letter| "rwm".contains(letter));
         if let Some(permissions) = self.permissions.as_ref().filter(|text| !known(text)) {

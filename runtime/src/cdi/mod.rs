@@ -60,5 +60,7 @@ pub(crate) fn has_user_namespace(spec: &Spec) -> bool {
     namespaces.is_some_and(|all| all.iter().any(|each| each.typ() == LinuxNamespaceType::User))
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod properties;
 #[cfg(test)]
 mod tests;

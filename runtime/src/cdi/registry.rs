@@ -3,13 +3,13 @@
 //! A file that cannot be read or parsed takes only its own devices away. It is named where a device is missed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use super::document::{Document, Edits};
 use super::error::{CdiError, FileError};
 use super::names;
+use crate::files::read_regular;
 
 /// Longer files are not device descriptions.
 const MAX_BYTES: u64 = 8 << 20;
@@ -58,9 +58,33 @@ impl Registry {
             Some("yaml") => false,
             Some(_) | None => return,
         };
-        match read_file(&path).and_then(|text| Document::parse(&text, json)) {
+        let content = read_regular(&path, MAX_BYTES).map_err(|error| error.to_string());
+        self.take(path, priority, json, content);
+    }
+
+    /// Takes in what was read of a file.
+    fn take(&mut self, path: PathBuf, priority: usize, json: bool, content: Result<Vec<u8>, String>) {
+        let text = content.and_then(|bytes| String::from_utf8(bytes).map_err(|error| error.to_string()));
+        match text.and_then(|text| Document::parse(&text, json)) {
             Ok(document) => self.files.push(Found { path, priority, document }),
             Err(reason) => self.broken.push(FileError { path, reason }),
+        }
+    }
+
+    /// A registry of one file that lies nowhere.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn of(content: &[u8], json: bool) -> Self {
+        let mut registry = Self { directories: Vec::new(), files: Vec::new(), broken: Vec::new() };
+        registry.take("/etc/cdi/one".into(), 0, json, Ok(content.to_vec()));
+        registry
+    }
+
+    /// The document of that file, or why it was not used.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn only(&self) -> Result<&Document, String> {
+        match (&self.files[..], &self.broken[..]) {
+            ([file], []) => Ok(&file.document),
+            (_, broken) => Err(broken.iter().map(ToString::to_string).collect()),
         }
     }
 
@@ -128,17 +152,4 @@ impl Registry {
             broken,
         }
     }
-}
-
-fn read_file(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    if !file.metadata().map_err(|error| error.to_string())?.is_file() {
-        return Err("it is no regular file".into());
-    }
-    let length = file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if length as u64 > MAX_BYTES {
-        return Err(format!("it is longer than {MAX_BYTES} bytes"));
-    }
-    Ok(text)
 }

@@ -153,6 +153,12 @@ fn what_the_specification_forbids_is_refused() {
         (edits(json!({"mounts": [{"hostPath": "/x", "containerPath": "x"}]})), "absolute"),
         (edits(json!({"deviceNodes": [{"path": "/dev/x", "type": "z"}]})), "type"),
         (edits(json!({"deviceNodes": [{"path": "/dev/x", "permissions": "rx"}]})), "permissions"),
+        (edits(json!({"deviceNodes": [{"path": "/dev/x", "type": "c", "major": -1, "minor": 3}]})), "number"),
+        (
+            edits(json!({"deviceNodes": [{"path": "/dev/x", "type": "c", "major": 1, "minor": 1u64 << 32}]})),
+            "number",
+        ),
+        (edits(json!({"hooks": [{"hookName": "poststop", "path": "/x", "timeout": 0}]})), "timeout"),
     ] {
         let error = document::Document::parse(&bad.to_string(), true).unwrap_err();
         assert!(error.contains(why), "{why:?} not in {error:?}");

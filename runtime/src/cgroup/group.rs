@@ -36,10 +36,20 @@ impl Group {
         if wanted.components().any(|part| matches!(part, Component::ParentDir)) {
             return Err(format!("linux.cgroupsPath {}: has a component \"..\"", wanted.display()));
         }
-        if !wanted.as_os_str().is_empty() && wanted.components().all(|part| part == Component::RootDir) {
+        // "." is the place below which containers go.
+        let named = wanted.components().any(|part| matches!(part, Component::Normal(_)));
+        if !wanted.as_os_str().is_empty() && !named {
             return Err(format!("linux.cgroupsPath {}: is no cgroup of its own", wanted.display()));
         }
         Ok(())
+    }
+
+    /// Refuses what a damaged record may name: everything in it would be killed.
+    pub(crate) fn check_own(&self) -> Result<(), String> {
+        if !self.path.is_absolute() {
+            return Err(format!("cgroup {}: is not absolute", self.path.display()));
+        }
+        Self::check(&self.path).map_err(|reason| format!("cgroup: {reason}"))
     }
 
     /// The place for a container: as `cgroupsPath` says, else one of our own. `Err` where this host has none.
@@ -100,7 +110,15 @@ impl Group {
         found.filter(|directory| directory.join("cgroup.procs").exists()).collect()
     }
 
-    /// Makes the cgroup. It has to be empty.
+    /// Refuses a cgroup in which somebody else's processes are.
+    pub(crate) fn refuse_used(&self) -> Result<(), String> {
+        match self.members().len() {
+            0 => Ok(()),
+            held => Err(format!("{}: holds {held} processes already", self.path.display())),
+        }
+    }
+
+    /// Makes the cgroup, which holds nobody.
     pub(crate) fn create(&self) -> Result<(), String> {
         if self.v2 {
             self.create_v2()?;
@@ -108,10 +126,6 @@ impl Group {
             for hierarchy in hierarchies() {
                 self.create_v1(&hierarchy)?;
             }
-        }
-        let held = self.members().len();
-        if held > 0 {
-            return Err(format!("cgroup {}: holds {held} processes already", self.path.display()));
         }
         Ok(())
     }
@@ -432,7 +446,9 @@ mod tests {
     #[test]
     fn a_path_that_climbs_is_refused() {
         assert!(Group::check(Path::new("/a/../../b")).unwrap_err().contains("\"..\""));
-        assert!(Group::check(Path::new("/")).is_err());
+        for whole in ["/", "//", "/.", ".", "./", "././"] {
+            assert!(Group::check(Path::new(whole)).is_err(), "{whole}");
+        }
         assert!(Group::check(Path::new("/a/b")).is_ok() && Group::check(Path::new("")).is_ok());
     }
 

@@ -56,7 +56,7 @@ impl Setting {
                 (Ok(found), Err(_)) => self.value == "-1" && found >= u64::MAX / 4,
                 (Err(_), _) => found == self.value,
             },
-            Check::List => list(found) == list(&self.value),
+            Check::List => list(&self.value).is_some_and(|wanted| list(found) == Some(wanted)),
             Check::Line => found.lines().any(|line| {
                 let words: BTreeSet<_> = line.split_whitespace().collect();
                 self.value.split_whitespace().all(|word| words.contains(word))
@@ -66,12 +66,12 @@ impl Setting {
     }
 }
 
-/// `0-2,5` as a set; `None` for what is no list.
-fn list(text: &str) -> Option<BTreeSet<u32>> {
+/// `0-2,5` as a set; `None` for what is no list of a kernel's, which knows fewer processors and nodes than this type.
+pub(crate) fn list(text: &str) -> Option<BTreeSet<u16>> {
     let mut set = BTreeSet::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        set.extend(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?);
+        set.extend(first.trim().parse::<u16>().ok()?..=last.trim().parse::<u16>().ok()?);
     }
     Some(set)
 }
@@ -112,8 +112,12 @@ pub(crate) fn v2(resources: &LinuxResources, in_force: InForce) -> Result<Vec<Se
         return Err("network: cgroup v2 has no class ids and no interface priorities".into());
     }
     for (file, value) in resources.unified().iter().flatten() {
-        if file.contains('/') || !file.contains('.') {
+        if file.contains('/') || !file.contains('.') || file.starts_with('.') {
             return Err(format!("unified: {file:?} is no name of a cgroup file"));
+        }
+        if file.starts_with("cgroup.") && !file.starts_with("cgroup.max.") {
+            // They move, stop and kill processes; a frozen cgroup would hold up the creation for ever.
+            return Err(format!("unified: {file:?} is no limit"));
         }
         settings.push(Setting::new("unified", file, value, Check::Written));
     }
@@ -443,6 +447,8 @@ mod tests {
             (json!({"cpu": {"realtimeRuntime": 5}}), "cpu.realtimeRuntime"),
             (json!({"network": {"classID": 5}}), "network"),
             (json!({"unified": {"../x": "1"}}), "unified"),
+            (json!({"unified": {"..": "1"}}), "unified"),
+            (json!({"unified": {"cgroup.freeze": "1"}}), "unified"),
         ] {
             let error = v2(&resources(asked), InForce::default()).unwrap_err();
             assert!(error.starts_with(name), "{error}");
@@ -467,6 +473,8 @@ mod tests {
         assert!(setting("-1", Check::Pages).holds("9223372036854771712"));
         assert!(setting("0,1", Check::List).holds("0-1\n"));
         assert!(!setting("0", Check::List).holds("0-1\n"));
+        assert!(!setting("x", Check::List).holds("y\n"));
+        assert!(!setting("0-4294967295", Check::List).holds("0-1\n"));
         assert!(setting("8:0 rbps=100", Check::Line).holds("8:0 rbps=100 wbps=max\n"));
         assert!(!setting("50000 100000", Check::Exact).holds("max 100000\n"));
     }

@@ -34,16 +34,13 @@ pub(crate) fn adapt(
     let mut linux = spec.linux().clone().ok_or_else(|| refuse("no linux section".into()))?;
     let mut process = spec.process().clone().ok_or_else(|| refuse("no process section".into()))?;
     process_defaults(&mut process).map_err(refuse)?;
-    namespaces(&linux).map_err(refuse)?;
+    check_linux(&linux).map_err(refuse)?;
     mappings(&mut linux, euid, egid).map_err(refuse)?;
     linux.set_rootfs_propagation(propagation(linux.rootfs_propagation().as_deref()).map_err(refuse)?);
     linux.set_cgroups_path(cgroup.map(Path::to_owned));
     linux.set_resources(devices_only(linux.resources().as_ref()));
     if let Some(seccomp) = linux.seccomp().clone() {
         linux.set_seccomp(Some(for_libcontainer(seccomp)?));
-    }
-    if linux.mount_label().as_ref().is_some_and(|label| !label.is_empty()) {
-        return Err(refuse("linux.mountLabel: SELinux labels are not supported".into()));
     }
     let mut copy_up = Vec::new();
     let mut mounts = spec.mounts().clone().unwrap_or_default();
@@ -78,6 +75,14 @@ pub(crate) fn process_defaults(process: &mut Process) -> Result<(), String> {
     if !process.cwd().is_absolute() {
         return Err(format!("process.cwd {}: has to be absolute", process.cwd().display()));
     }
+    // execve would end the word there; libcontainer's own executor drops it.
+    let words = process.args().iter().chain(process.env()).flatten();
+    if let Some(word) = words.into_iter().find(|word| word.contains('\0')) {
+        return Err(format!("process: {word:?} holds a zero byte"));
+    }
+    if let Some(entry) = process.env().iter().flatten().find(|entry| entry.starts_with('=')) {
+        return Err(format!("process.env: {entry:?} has no name"));
+    }
     let asked = process.capabilities().clone();
     let of = |set: fn(&LinuxCapabilities) -> &Option<Capabilities>| {
         Some(asked.as_ref().and_then(|sets| set(sets).clone()).unwrap_or_default())
@@ -93,7 +98,8 @@ pub(crate) fn process_defaults(process: &mut Process) -> Result<(), String> {
     Ok(())
 }
 
-fn namespaces(linux: &Linux) -> Result<(), String> {
+/// Refuses what libcontainer would take for something else or leave out.
+pub(crate) fn check_linux(linux: &Linux) -> Result<(), String> {
     let list = linux.namespaces().clone().unwrap_or_default();
     for (index, namespace) in list.iter().enumerate() {
         if list[..index].iter().any(|earlier| earlier.typ() == namespace.typ()) {
@@ -105,7 +111,18 @@ fn namespaces(linux: &Linux) -> Result<(), String> {
             return Err(format!("linux.namespaces: path {} has to be absolute", path.display()));
         }
     }
-    Ok(())
+    if linux.mount_label().as_ref().is_some_and(|label| !label.is_empty()) {
+        return Err("linux.mountLabel: SELinux labels are not supported".into());
+    }
+    own_mounts(linux)
+}
+
+/// libcontainer would change the host's own mounts, and nobody would take them away again.
+fn own_mounts(linux: &Linux) -> Result<(), String> {
+    if linux.namespaces().iter().flatten().any(|namespace| namespace.typ() == LinuxNamespaceType::Mount) {
+        return Ok(());
+    }
+    Err("linux.namespaces: without one of type mount, the container's mounts would be the host's".into())
 }
 
 /// A new user namespace without mappings maps the caller to id 0; an ordinary caller's range goes through newuidmap.
@@ -137,16 +154,19 @@ fn mapping(container: u32, host: u32, size: u32) -> Result<LinuxIdMapping, Strin
 /// id. A range in two lines is the same range.
 fn for_caller(list: Vec<LinuxIdMapping>, id: u32) -> Result<Vec<LinuxIdMapping>, String> {
     match list.as_slice() {
-        [only] if id != 0 && only.size() > 1 => Ok(vec![
-            mapping(only.container_id(), only.host_id(), 1)?,
-            mapping(only.container_id() + 1, only.host_id() + 1, only.size() - 1)?,
-        ]),
+        [only] if id != 0 && only.size() > 1 => {
+            let next = |first: u32| first.checked_add(1).ok_or("linux.uidMappings: beyond the last id");
+            Ok(vec![
+                mapping(only.container_id(), only.host_id(), 1)?,
+                mapping(next(only.container_id())?, next(only.host_id())?, only.size() - 1)?,
+            ])
+        }
         _ => Ok(list),
     }
 }
 
 /// libcontainer applies every mode recursively already, but knows the short names only.
-fn propagation(mode: Option<&str>) -> Result<Option<String>, String> {
+pub(crate) fn propagation(mode: Option<&str>) -> Result<Option<String>, String> {
     match mode {
         None | Some("") => Ok(None),
         Some(mode @ ("private" | "slave" | "shared" | "unbindable")) => Ok(Some(mode.into())),
@@ -166,7 +186,7 @@ fn devices_only(resources: Option<&LinuxResources>) -> Option<LinuxResources> {
     Some(only)
 }
 
-fn adapt_mount(mount: &mut Mount, copy_up: &mut Vec<PathBuf>) -> Result<(), String> {
+pub(crate) fn adapt_mount(mount: &mut Mount, copy_up: &mut Vec<PathBuf>) -> Result<(), String> {
     if !mount.destination().is_absolute() {
         let absolute = Path::new("/").join(mount.destination());
         mount.set_destination(absolute);
@@ -245,7 +265,7 @@ mod tests {
     fn an_ordinary_callers_range_is_written_in_two_lines() {
         let change = |mappings: Value| {
             move |value: &mut Value| {
-                value["linux"]["namespaces"] = json!([{"type": "user"}]);
+                value["linux"]["namespaces"] = json!([{"type": "user"}, {"type": "mount"}]);
                 value["linux"]["uidMappings"] = mappings.clone();
             }
         };
@@ -257,11 +277,19 @@ mod tests {
         assert_eq!(of(json!([])), [(0, 1000, 1)]);
         let range = json!([{"containerID": 0, "hostID": 100_000, "size": 65_536}]);
         assert_eq!(of(range), [(0, 100_000, 1), (1, 100_001, 65_535)]);
+        for (container, host) in [(u32::MAX, 0), (0, u32::MAX)] {
+            let beyond = json!([{"containerID": container, "hostID": host, "size": 2}]);
+            assert!(adapted(change(beyond)).err().unwrap().to_string().contains("beyond the last id"));
+        }
     }
 
     #[test]
     fn what_contradicts_itself_is_refused_by_name() {
-        let cases: [(Change, &str); 7] = [
+        let cases: [(Change, &str); 11] = [
+            (|v| v["process"]["env"] = json!(["=x"]), "no name"),
+            (|v| v["process"]["args"] = json!(["true", "a\0b"]), "zero byte"),
+            (|v| v["process"]["env"] = json!(["A=\0"]), "zero byte"),
+            (|v| v["linux"]["namespaces"] = json!([{"type": "pid"}]), "type mount"),
             (|v| v["linux"]["rootfsPropagation"] = json!("x"), "rootfsPropagation"),
             (
                 |v| {

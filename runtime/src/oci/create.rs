@@ -20,6 +20,8 @@ use crate::cgroup::limits::{InForce, Setting, v1, v2};
 use crate::container::executor::Program;
 use crate::container::{Created, Making, reap_all};
 use crate::error::RuntimeError;
+use crate::files::read_regular;
+use crate::spec::CONFIG_BYTES;
 use crate::sys;
 use crate::{redirect, sealed};
 
@@ -33,24 +35,34 @@ pub(crate) fn load(bundle: &Path) -> Result<(PathBuf, Spec), OciError> {
     let bundle = std::fs::canonicalize(bundle)
         .map_err(|error| OciError::Config { path: bundle.to_owned(), reason: error.to_string() })?;
     let path = bundle.join("config.json");
-    let fail = |reason: String| OciError::Config { path: path.clone(), reason };
-    let text = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
-    let mut spec: Spec = serde_json::from_slice(&text).map_err(|error| fail(error.to_string()))?;
-    if !version_is_known(spec.version()) {
-        return Err(fail(format!("ociVersion {:?}: versions 1.x are supported", spec.version())));
-    }
-    if spec.root().is_none() {
-        return Err(fail("no root section".into()));
-    }
-    if let Some(hooks) = spec.hooks() {
-        hooks::check(hooks)?;
-    }
+    let text = read_regular(&path, CONFIG_BYTES)
+        .map_err(|error| OciError::Config { path: path.clone(), reason: error.to_string() })?;
+    let spec = parse(&path, &text)?;
+    Ok((bundle, spec))
+}
+
+/// The text of a `config.json`, checked as far as it stands for itself.
+pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Spec, OciError> {
+    let fail = |reason: String| OciError::Config { path: path.to_owned(), reason };
+    let mut spec: Spec = serde_json::from_slice(text).map_err(|error| fail(error.to_string()))?;
+    check(&spec).map_err(fail)?;
     if spec.linux().is_none() {
         spec.set_linux(Some(
             oci_spec::runtime::LinuxBuilder::default().build().map_err(|error| fail(error.to_string()))?,
         ));
     }
-    Ok((bundle, spec))
+    Ok(spec)
+}
+
+/// What holds for every configuration, whoever asks for it to be run.
+pub(crate) fn check(spec: &Spec) -> Result<(), String> {
+    if !version_is_known(spec.version()) {
+        return Err(format!("ociVersion {:?}: versions 1.x are supported", spec.version()));
+    }
+    if spec.root().is_none() {
+        return Err("no root section".into());
+    }
+    spec.hooks().as_ref().map_or(Ok(()), |hooks| hooks::check(hooks).map_err(|error| error.to_string()))
 }
 
 /// `1.`, a number, `.`, a number, and whatever SemVer allows after that.
@@ -144,7 +156,9 @@ fn build(
         no_pivot: args.how.no_pivot,
         program: Program { hooks, state: hooks::state(record, "created", 0) },
     };
+    let makers = entry.makers()?;
     let created = Created::make(&args.id, &entry.directory, &inner(&entry.directory), making);
+    drop(makers);
     let created = match (created, report.reason()) {
         (Ok(created), _) => created,
         (Err(_), Some(reason)) => return Err(OciError::Invalid { reason }),
@@ -208,23 +222,31 @@ fn make_cgroup(
             found.map_or(true, |settings| !settings.is_empty())
         })
     });
-    let made = Group::place(path, &id).and_then(|group| {
-        record.group = Some(group.clone());
-        entry.save(record).map_err(|error| error.to_string())?;
-        group.create().map(|()| group)
-    });
-    let group = match made {
-        Ok(group) => group,
-        Err(reason) if limited => {
-            record.group = None;
+    let without = |reason: String| {
+        if limited {
             return Err(fail(format!("limits were asked for, and there is no place for them: {reason}")));
         }
-        Err(reason) => {
-            tracing::warn!(reason, "no cgroup of its own; nothing is to be limited");
-            record.group = None;
-            return Ok((Vec::new(), None));
-        }
+        tracing::warn!(reason, "no cgroup of its own; nothing is to be limited");
+        Ok((Vec::new(), None))
     };
+    let group = match Group::place(path, &id) {
+        Ok(group) => group,
+        Err(reason) => return without(reason),
+    };
+    // Before the record names it: what a record names is killed with its container.
+    group.refuse_used().map_err(fail)?;
+    record.group = Some(group.clone());
+    entry.save(record)?;
+    match group.create() {
+        Ok(()) => {}
+        // In its place libcontainer would make one that nobody removes; without root it cannot.
+        Err(reason) if nix::unistd::geteuid().is_root() => return Err(fail(reason)),
+        Err(reason) => {
+            group.remove().map_err(fail)?;
+            record.group = None;
+            return without(reason);
+        }
+    }
     let settings = settings(&group, resources, InForce::default()).map_err(fail)?;
     group.apply(&settings).and_then(|()| limit_devices(&group, resources)).map_err(fail)?;
     Ok((settings, None))

@@ -1,10 +1,15 @@
 //! `delete`, and the removal of whatever a failed or killed command left.
 
+use std::time::{Duration, Instant};
+
 use super::Context;
 use super::error::OciError;
 use super::hooks::{self, Kind};
 use super::store::{Entry, Record, Status, Store};
 use crate::sys;
+
+/// How long the processes of a killed creation may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Removes a container.
 pub(crate) fn delete(context: &Context, id: &str, force: bool) -> Result<(), OciError> {
@@ -30,9 +35,7 @@ pub(crate) fn delete(context: &Context, id: &str, force: bool) -> Result<(), Oci
 pub(crate) fn dispose(entry: Entry, record: Option<&Record>) -> Result<(), OciError> {
     let Some(record) = record else { return entry.remove() };
     kill_init(record)?;
-    if let Some(group) = &record.group {
-        group.remove().map_err(|reason| OciError::Cgroup { id: record.id.clone(), reason })?;
-    }
+    remove_group(&entry, record)?;
     if let Some(unit) = &record.unit {
         super::scope::forget(unit);
     }
@@ -47,6 +50,24 @@ pub(crate) fn dispose(entry: Entry, record: Option<&Record>) -> Result<(), OciEr
         }
     }
     entry.remove()
+}
+
+/// Kills what is in the cgroup and removes it. Where the command that made the container was killed, a process of its
+/// may be about to join, and would make the cgroup anew.
+fn remove_group(entry: &Entry, record: &Record) -> Result<(), OciError> {
+    let remove = || match &record.group {
+        Some(group) => group.remove().map_err(|reason| OciError::Cgroup { id: record.id.clone(), reason }),
+        None => Ok(()),
+    };
+    let end = Instant::now() + PATIENCE;
+    while record.init().is_none() && !entry.makers_are_gone()? {
+        remove()?;
+        if Instant::now() >= end {
+            return Err(OciError::Busy { id: record.id.clone() });
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    remove()
 }
 
 /// Kills the first process and waits until it has ended.

@@ -329,7 +329,8 @@ fn run_one(hook: &Hook, state: &Value, cwd: Option<&Path>, default_env: &[String
 }
 
 fn ends_within(pidfd: std::os::fd::BorrowedFd<'_>, patience: Option<Duration>) -> Result<bool, String> {
-    let end = patience.map(|patience| Instant::now() + patience);
+    // What the clock cannot count is for ever.
+    let end = patience.and_then(|patience| Instant::now().checked_add(patience));
     loop {
         let timeout = end.map_or(PollTimeout::NONE, |end| {
             let left = end.saturating_duration_since(Instant::now()).as_millis();
@@ -386,7 +387,9 @@ mod tests {
     fn a_hook_is_killed_at_its_timeout() {
         let error = run(Kind::Poststop, &[hook("while :; do :; done", Some(1))], &json!({}), None, &[]);
         assert!(error.unwrap_err().to_string().contains("timeout of 1 s"));
-        run(Kind::Poststop, &[hook("exit 0", Some(10))], &json!({}), None, &[]).unwrap();
+        for long in [10, i64::MAX] {
+            run(Kind::Poststop, &[hook("exit 0", Some(long))], &json!({}), None, &[]).unwrap();
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) fn state(context: &Context, id: &str) -> Result<(), OciError> {
     print(&format!("{:#}", describe(&record)))
 }
 
-fn describe(record: &Record) -> Value {
+pub(crate) fn describe(record: &Record) -> Value {
     let status = record.status();
     let mut value = json!({
         "ociVersion": record.oci_version,

@@ -15,6 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::args::LogFormat;
 use super::time::now;
+use crate::error::printable;
 
 /// Writes events as other runtimes do.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +76,7 @@ pub(crate) fn failure(message: &str, log: Option<(&Path, LogFormat)>) {
             eprintln!("rlox-runtime: cannot write to {}: {error}", path.display());
         }
     }
-    eprintln!("rlox-runtime: {message}");
+    eprintln!("rlox-runtime: {}", printable(message));
 }
 
 #[cfg(test)]

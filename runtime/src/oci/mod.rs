@@ -4,22 +4,22 @@
 //! command that changes a container holds its lock, and writes down what it is about to make before it makes it. Only
 //! `crate::container` speaks to libcontainer.
 
-mod adapt;
+pub(crate) mod adapt;
 pub(crate) mod args;
-mod create;
+pub(crate) mod create;
 mod delete;
 mod error;
 pub(crate) mod events;
 mod exec;
 mod features;
 pub(crate) mod hooks;
-mod inspect;
+pub(crate) mod inspect;
 mod log;
 mod run;
 mod scope;
 mod signal;
 mod start;
-mod store;
+pub(crate) mod store;
 pub(crate) mod template;
 mod terminal;
 mod time;

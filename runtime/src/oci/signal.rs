@@ -57,7 +57,11 @@ fn number(text: &str) -> Result<i32, OciError> {
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
     let realtime = |prefix: &str, base: i32, sign: i32| {
         let offset = name.strip_prefix(prefix)?;
-        let offset: i32 = if offset.is_empty() { 0 } else { offset[1..].parse().ok()? };
+        let offset: i32 = match offset.strip_prefix(['+', '-']) {
+            Some(digits) => digits.parse().ok()?,
+            None if offset.is_empty() => 0,
+            None => return None,
+        };
         Some(base + sign * offset).filter(|number| (34..=64).contains(number))
     };
     let named = format!("SIG{name}").parse::<nix::sys::signal::Signal>().ok().map(|signal| signal as i32);
@@ -104,7 +108,7 @@ mod tests {
         {
             assert_eq!(number(text).unwrap(), wanted, "{text}");
         }
-        for bad in ["", "65", "-1", "SIGNONE", "RTMIN+90"] {
+        for bad in ["", "65", "-1", "SIGNONE", "RTMIN+90", "RTMIN\u{e9}", "RTMIN3"] {
             assert!(number(bad).is_err(), "{bad}");
         }
     }

@@ -6,7 +6,7 @@
 //! that changes a container holds the lock file; the kernel drops the lock with its process.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -21,10 +21,15 @@ use serde::{Deserialize, Serialize};
 
 use super::error::OciError;
 use crate::cgroup::group::Group;
+use crate::files::read_regular;
+use crate::spec::CONFIG_BYTES;
 
 /// How long to wait for a command that is working on the same container.
 const PATIENCE: Duration = Duration::from_secs(30);
 const RECORD: &str = "record.json";
+const MAKERS: &str = "makers";
+/// Twice what is in one is taken from a `config.json`.
+const RECORD_BYTES: u64 = 3 * CONFIG_BYTES;
 /// Directories that are being removed; no container can have such a name.
 const TRASH: &str = ".gone-";
 /// The name that libcontainer gives its init until the program is executed.
@@ -41,7 +46,7 @@ pub(crate) enum Phase {
 }
 
 /// What is known about a container.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) oci_version: String,
     pub(crate) id: String,
@@ -323,6 +328,32 @@ impl Entry {
             .map_err(OciError::system(format!("writing the record of {}", self.id)))
     }
 
+    /// Marks the processes that are about to be forked as makers of this container. They share the lock of this open
+    /// file until they execute another program or end, also when this process is killed.
+    pub(crate) fn makers(&self) -> Result<File, OciError> {
+        let path = self.directory.join(MAKERS);
+        File::create(&path)
+            .and_then(|file| file.lock_shared().map(|()| file))
+            .map_err(OciError::system(format!("locking {}", path.display())))
+    }
+
+    /// Whether no maker is left.
+    pub(crate) fn makers_are_gone(&self) -> Result<bool, OciError> {
+        let path = self.directory.join(MAKERS);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(error) => return Err(OciError::system(format!("opening {}", path.display()))(error)),
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => {
+                Err(OciError::system(format!("locking {}", path.display()))(error))
+            }
+        }
+    }
+
     /// Removes the directory; in one step as far as other commands can see.
     pub(crate) fn remove(self) -> Result<(), OciError> {
         let parent = self.directory.parent().unwrap_or(Path::new("/"));
@@ -339,7 +370,7 @@ impl Entry {
 
 fn read(directory: &Path, id: &str) -> Result<Option<Record>, OciError> {
     let path = directory.join(RECORD);
-    let text = match fs::read(&path) {
+    let text = match read_regular(&path, RECORD_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if directory.is_dir() {
@@ -349,9 +380,23 @@ fn read(directory: &Path, id: &str) -> Result<Option<Record>, OciError> {
         }
         Err(error) => return Err(OciError::system(format!("reading {}", path.display()))(error)),
     };
-    serde_json::from_slice(&text)
-        .map(Some)
-        .map_err(|error| OciError::Config { path, reason: error.to_string() })
+    decode(&text, id, &path).map(Some)
+}
+
+/// The text of a record. Commands kill and remove what a record names, so it has to be one of this container.
+pub(crate) fn decode(text: &[u8], id: &str, path: &Path) -> Result<Record, OciError> {
+    let refuse = |reason: String| OciError::Config { path: path.to_owned(), reason };
+    let record: Record = serde_json::from_slice(text).map_err(|error| refuse(error.to_string()))?;
+    if record.id != id {
+        return Err(refuse(format!("it is the record of {:?}", record.id)));
+    }
+    if let Some(group) = &record.group {
+        group.check_own().map_err(refuse)?;
+    }
+    if let Some(hooks) = &record.hooks {
+        super::hooks::check(hooks)?;
+    }
+    Ok(record)
 }
 
 /// Writes a file so that a reader sees the old or the new content, never half of it.
@@ -424,6 +469,39 @@ mod tests {
         drop(store.claim("a").unwrap());
         assert!(store.peek("a").unwrap().is_none());
         assert!(store.claim("a").is_ok());
+    }
+
+    #[test]
+    fn a_record_of_something_else_is_refused() {
+        let record = Record::new("a", Path::new("/b"), Process::default()).unwrap();
+        let with = |change: &dyn Fn(&mut serde_json::Value)| {
+            let mut value = serde_json::to_value(&record).unwrap();
+            change(&mut value);
+            decode(value.to_string().as_bytes(), "a", Path::new("/x"))
+                .map(drop)
+                .map_err(|error| error.to_string())
+        };
+        let group = |path: &str| serde_json::json!({"v2": false, "path": path});
+        with(&|_| {}).unwrap();
+        with(&|value| value["group"] = group("/rlox-a")).unwrap();
+        assert!(with(&|value| value["id"] = "b".into()).unwrap_err().contains("the record of \"b\""));
+        for path in ["/", "", ".", "rlox-a", "/../rlox-a", "/a/../.."] {
+            assert!(with(&|value| value["group"] = group(path)).unwrap_err().contains("cgroup"), "{path}");
+        }
+    }
+
+    #[test]
+    fn makers_are_those_who_share_the_file_whoever_opened_it() {
+        use std::process::{Command, Stdio};
+        let (_directory, store) = store();
+        let entry = store.claim("a").unwrap();
+        assert!(entry.makers_are_gone().unwrap());
+        let makers = entry.makers().unwrap();
+        let mut child = Command::new("sleep").arg("300").stdout(Stdio::from(makers)).spawn().unwrap();
+        assert!(!entry.makers_are_gone().unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(entry.makers_are_gone().unwrap());
     }
 
     #[test]

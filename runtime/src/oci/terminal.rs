@@ -12,8 +12,13 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, recvmsg};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
+use rlox_host::Owner;
+
 use super::error::OciError;
 use crate::sys;
+
+/// Begins the name of the socket; its owner, which tells whether it is still used, ends it.
+const SOCKET: &str = "rlox-console-";
 
 /// A socket of ours for the console.
 pub(crate) struct Listener {
@@ -23,7 +28,9 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn bind(directory: &Path) -> Result<Self, OciError> {
-        let path = directory.join(format!("rlox-console-{}", std::process::id()));
+        sweep(directory);
+        let owner = Owner::current().map_err(OciError::system("reading /proc/self/stat"))?;
+        let path = directory.join(format!("{SOCKET}{owner}"));
         let listener =
             UnixListener::bind(&path).map_err(OciError::system(format!("binding {}", path.display())))?;
         Ok(Self { listener, path })
@@ -47,6 +54,20 @@ impl Listener {
             })
             .ok_or_else(|| OciError::invalid("the container sent no terminal"))?;
         Terminal::new(sys::received(raw))
+    }
+}
+
+/// Removes the sockets of commands that were killed.
+fn sweep(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(SOCKET)?.parse::<Owner>().ok());
+        if owner.is_some_and(|owner| !owner.alive())
+            && let Err(error) = std::fs::remove_file(entry.path())
+        {
+            // Another user's is not ours to remove.
+            tracing::debug!(%error, path = %entry.path().display(), "cannot remove an old console socket");
+        }
     }
 }
 
@@ -172,4 +193,27 @@ fn readable(descriptor: BorrowedFd<'_>) -> bool {
 /// Standard input stays open as long as this process lives.
 fn stdin_descriptor() -> BorrowedFd<'static> {
     sys::standard_input()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_of_a_killed_command_goes_and_others_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let dead = path("rlox-console-4000000.1");
+        let others = [path("rlox-console-x"), path("something")];
+        for file in others.iter().chain([&dead]) {
+            File::create(file).unwrap();
+        }
+        let listener = Listener::bind(directory.path()).unwrap();
+        assert!(!dead.exists() && others.iter().all(|file| file.exists()));
+        sweep(directory.path());
+        assert!(listener.path.exists(), "its owner lives");
+        let own = listener.path.clone();
+        drop(listener);
+        assert!(!own.exists());
+    }
 }

@@ -36,6 +36,8 @@ mod podman;
 #[cfg(test)]
 mod promises;
 #[cfg(test)]
+mod random_bundles;
+#[cfg(test)]
 mod redirections;
 #[cfg(test)]
 mod refusals;

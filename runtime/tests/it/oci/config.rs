@@ -319,6 +319,32 @@ fn the_container_is_in_the_cgroup_that_was_asked_for() {
 }
 
 #[test]
+fn a_cgroup_that_somebody_is_in_is_refused_and_they_live() {
+    let Some(world) = world() else { return };
+    let first = world.running();
+    let bundle = world.bundle();
+    let path = format!("{}/rlox-{}", base(), first.id);
+    for limited in [false, true] {
+        world.configure(|config| {
+            config["linux"]["cgroupsPath"] = json!(path);
+            if limited {
+                config["linux"]["resources"]["pids"] = json!({"limit": 20});
+            }
+        });
+        let message = world.refused(&["create", "--bundle", bundle.to_str().unwrap(), "refused"]);
+        assert!(message.contains("processes already"), "{message}");
+        world.ok(&["delete", "--force", "refused"]);
+        assert_eq!(first.status(), "running");
+    }
+    for whole in [".", "./", "/."] {
+        world.configure(|config| config["linux"]["cgroupsPath"] = json!(whole));
+        let message = world.refused(&["create", "--bundle", bundle.to_str().unwrap(), "refused"]);
+        assert!(message.contains("no cgroup of its own"), "{message}");
+    }
+    assert_eq!(first.status(), "running");
+}
+
+#[test]
 fn the_loopback_of_a_new_network_is_usable() {
     let Some(world) = world() else { return };
     let seen = world.seen(
