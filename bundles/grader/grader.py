@@ -1,9 +1,10 @@
 """The grader: runs test statements against a program that lives in another container.
 
 Trusted code in a container of its own. It waits on descriptor 3 for jobs, each a channel to a snippet's
-container, a descriptor for the report and the job itself, and forks once per job: nothing of one job is left for
-the next. In the fork, the test statements run with stand-ins in place of the program's names. No code, class or
-method of the program ever runs here; what it sends is decoded into builtins or stays an opaque number.
+container, a descriptor for the report and the job itself, and forks once per job, so that nothing of one job is
+left for the next; jobs that leave nothing are graded by forks that stay. In the fork, the test statements run with
+stand-ins in place of the program's names. No code, class or method of the program ever runs here; what it sends
+is decoded into builtins or stays an opaque number.
 
 A report says which statements ran to their end, and is authenticated with the job's single-use key, which only
 this process and the service know.
@@ -24,12 +25,15 @@ import time
 
 sys.path.insert(0, "/opt/rlox")
 import guards
+import hands
 import overtime
+import plain
 import privacy
 import rehearsal
 import session
 import statements
 import surroundings
+import traces
 
 JOBS = 3
 # Later failures of one job are counted without their text: a report has a bounded size.
@@ -43,14 +47,14 @@ RECURSION = 8000
 GREETING = b"\n"
 
 
-def grade(job, channel):
-    """The report of one job."""
+def grade(job, channel, plain_job=False):
+    """The report of one job. For a plain one, this process has given up its privileges before."""
     tests = job["tests"]
-    around = surroundings.Surroundings("\n".join(tests))
-    if around.files:
-        privacy.private_tmp()
-    privacy.drop()
-    guards.install()
+    around = surroundings.Surroundings("" if plain_job else "\n".join(tests))
+    if not plain_job:
+        if around.files:
+            privacy.private_tmp()
+        confine()
     talk = session.Session(channel)
     loaded = talk.wait_ready()
     if loaded is not None:
@@ -62,6 +66,14 @@ def grade(job, channel):
     results = statements.run(talk, tests, job["early_stop"])
     talk.surroundings = None
     return report(talk, True, talk.alive(), results)
+
+
+def confine():
+    """What a process does before it meets the first byte of a program."""
+    privacy.drop()
+    guards.install()
+    resource.setrlimit(resource.RLIMIT_AS, (FORK_BYTES, FORK_BYTES))
+    sys.setrecursionlimit(RECURSION)
 
 
 def report(talk, loaded, complete, results):
@@ -90,29 +102,44 @@ def send_report(report_fd, key, content):
         stream.write(json.dumps({"report": text, "mac": mac}).encode())
 
 
-def work(channel_fd, report_fd, job_fd, key, cpu):
+def work(channel_fd, report_fd, job_fd, key, cpu, plain_job=False):
+    """Grades one job and reports; returns what was reported."""
     os.write(report_fd, GREETING)
     overtime.limit_cpu(cpu / 1000)
-    resource.setrlimit(resource.RLIMIT_AS, (FORK_BYTES, FORK_BYTES))
-    sys.setrecursionlimit(RECURSION)
     with open(job_fd, "rb") as stream:
         job = json.loads(stream.read(MAX_JOB))
     channel = socket.socket(fileno=channel_fd)
     channel.setblocking(True)
-    send_report(report_fd, key, grade(job, channel))
+    content = grade(job, channel, plain_job)
+    send_report(report_fd, key, content)
     # This process's parent has the channel too: the program shall not wait for it.
     with contextlib.suppress(OSError):
         channel.shutdown(socket.SHUT_RDWR)
+    channel.close()
+    return content
+
+
+def work_plainly(message, descriptors):
+    """Grades one plain job in a process that stays; whether it may stay."""
+    cpu, _, key = message.decode().split()
+    channel_fd, report_fd, job_fd = descriptors
+    with traces.Traces() as left:
+        content = work(channel_fd, report_fd, job_fd, bytes.fromhex(key), int(cpu), plain_job=True)
+    return left.gone and content["complete"] and content["ended"] is None and not content["tampering"]
 
 
 class Jobs:
-    """Accepts jobs, forks for each, ends those that outlive their deadline."""
+    """Accepts jobs, forks for each or has a hand do it, ends what outlives its deadline."""
 
     def __init__(self):
         self.socket = socket.socket(fileno=JOBS)
         self.poll = select.poll()
         self.poll.register(self.socket.fileno(), select.POLLIN)
+        # What is graded now, by the pidfd of the process that does it.
         self.running = {}
+        # By their pidfds and by their sockets; and those that have nothing to do.
+        self.hands = {}
+        self.idle = []
 
     def serve(self):
         while True:
@@ -120,6 +147,8 @@ class Jobs:
                 if descriptor == self.socket.fileno():
                     if not self.accept():
                         return
+                elif descriptor in self.hands and descriptor != self.hands[descriptor].pidfd:
+                    self.finish(self.hands[descriptor])
                 else:
                     self.reap(descriptor)
             for fork in self.running.values():
@@ -139,37 +168,96 @@ class Jobs:
         key = bytes.fromhex(key)
         channel_fd, report_fd, job_fd = descriptors
         try:
-            pid = os.fork()
+            if plain.is_plain(os.pread(job_fd, plain.MOST_BYTES + 1, 0)):
+                pid, pidfd = self.by_hand(message, descriptors)
+            else:
+                pid = self.fork(lambda: work(channel_fd, report_fd, job_fd, key, int(cpu)))
+                pidfd = os.pidfd_open(pid)
+                self.poll.register(pidfd, select.POLLIN)
         except OSError as error:
             # This job gets no report, which is a failure of ours and no verdict; the others go on.
             print("grader: cannot fork: %s" % error, file=sys.stderr, flush=True)
             for descriptor in descriptors:
                 os.close(descriptor)
             return True
+        os.close(job_fd)
+        times = (int(cpu) / 1000, int(wall) / 1000)
+        self.running[pidfd] = overtime.Fork(pid, times, report_fd, channel_fd, key)
+        return True
+
+    def fork(self, perform):
+        """A process that does this and ends; what else goes on here is none of its business."""
+        pid = os.fork()
         if pid == 0:
             try:
                 self.socket.close()
-                # Channels, reports and keys of other verifications are none of this fork's business.
                 for fork in self.running.values():
                     for descriptor in fork.descriptors():
                         os.close(descriptor)
+                for hand in set(self.hands.values()):
+                    hand.close()
                 self.running.clear()
-                work(channel_fd, report_fd, job_fd, key, int(cpu))
+                self.hands.clear()
+                self.idle.clear()
+                perform()
             except BaseException:
                 os._exit(1)
             os._exit(0)
-        os.close(job_fd)
-        pidfd = os.pidfd_open(pid)
-        times = (int(cpu) / 1000, int(wall) / 1000)
-        self.running[pidfd] = overtime.Fork(pid, times, report_fd, channel_fd, key)
-        self.poll.register(pidfd, select.POLLIN)
-        return True
+        return pid
+
+    def by_hand(self, message, descriptors):
+        """Gives a job to a hand that is idle, or to a new one."""
+        while self.idle:
+            hand = self.idle.pop()
+            if hand.give(message, descriptors):
+                return hand.pid, hand.pidfd
+        ours, theirs = socket.socketpair()
+
+        def serve():
+            ours.close()
+            confine()
+            hands.serve(theirs, work_plainly)
+
+        hand = hands.Hand(self.fork(serve), ours)
+        theirs.close()
+        for descriptor in (hand.pidfd, ours.fileno()):
+            self.hands[descriptor] = hand
+            self.poll.register(descriptor, select.POLLIN)
+        if not hand.give(message, descriptors):
+            raise OSError("a new process is gone")
+        return hand.pid, hand.pidfd
+
+    def finish(self, hand):
+        """A hand has something to say."""
+        if hand.is_done():
+            fork = self.running.pop(hand.pidfd)
+            for descriptor in fork.descriptors():
+                os.close(descriptor)
+            self.idle.append(hand)
+        else:
+            # It has left; its pidfd says how.
+            self.poll.unregister(hand.socket.fileno())
+            self.hands.pop(hand.socket.fileno())
 
     def reap(self, pidfd):
-        fork = self.running.pop(pidfd)
         self.poll.unregister(pidfd)
-        os.close(pidfd)
-        _, status = os.waitpid(fork.pid, 0)
+        fork = self.running.pop(pidfd, None)
+        hand = self.hands.pop(pidfd, None)
+        if hand is not None:
+            if self.hands.pop(hand.socket.fileno(), None) is not None:
+                self.poll.unregister(hand.socket.fileno())
+            if hand in self.idle:
+                self.idle.remove(hand)
+            _, status = os.waitpid(hand.pid, 0)
+            hand.close()
+        else:
+            _, status = os.waitpid(fork.pid, 0)
+            os.close(pidfd)
+        if fork is not None:
+            self.end(fork, status)
+
+    def end(self, fork, status):
+        """The process that graded a job has ended."""
         os.close(fork.channel_fd)
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGTERM)
         if status == 0 or (killed and not fork.overdue):

@@ -41,6 +41,10 @@ class Objects:
         self._classes = {}
         self._coroutines = weakref.WeakKeyDictionary()
 
+    def mirrors(self):
+        """By their numbers; one that nobody refers to any more is not there."""
+        return self._mirrors
+
     def is_error(self, error):
         """Whether an exception came from the program."""
         return id(error) in self._error_numbers

@@ -24,9 +24,10 @@ PAUSE = 0.25
 
 
 def limit_cpu(seconds):
-    """Of the calling process, from its start, in the kernel's unit of whole seconds."""
+    """Of the calling process, from now on, in the kernel's unit of whole seconds."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    soft = math.ceil(seconds)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = math.ceil(used.ru_utime + used.ru_stime + seconds)
     if hard != resource.RLIM_INFINITY:
         soft = min(soft, hard)
     resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))

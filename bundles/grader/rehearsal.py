@@ -7,12 +7,11 @@ side of the conversation, in a process of its own.
 
 import os
 import socket
-import sys
 
-import mirror
 import session
 import statements
 import surroundings
+import traces
 
 PROGRAM = """
 import math
@@ -59,25 +58,27 @@ def rehearse(report, send_report):
         ours.close()
         perform(theirs)
     theirs.close()
-    before = (dict(sys.modules), list(sys.meta_path))
-    with ours:
-        talk = session.Session(ours)
-        talk.wait_ready()
-        for _ in range(RUNS):
-            surroundings.Surroundings("\n".join(TESTS))
-            results = statements.run(talk, list(TESTS))
-            reading, writing = os.pipe()
-            send_report(writing, b"key", report(talk, True, talk.alive(), results))
-            os.close(reading)
+    with ours, traces.Traces() as left:
+        results = converse(ours, report, send_report)
     os.waitpid(program, 0)
-    # One process has one session; the forks have theirs.
-    type.__delattr__(mirror.Mirror, "_rlox_session")
-    sys.modules.clear()
-    sys.modules.update(before[0])
-    sys.meta_path[:] = before[1]
     failed = [message for passed, message in results if not passed]
+    if not left.gone:
+        failed.append("something still refers to the program")
     if failed:
         raise AssertionError("the rehearsal failed: %s" % failed)
+
+
+def converse(channel, report, send_report):
+    """The results of the last run; of the conversation nothing is left when this returns."""
+    talk = session.Session(channel)
+    talk.wait_ready()
+    for _ in range(RUNS):
+        surroundings.Surroundings("\n".join(TESTS))
+        results = statements.run(talk, list(TESTS))
+        reading, writing = os.pipe()
+        send_report(writing, b"key", report(talk, True, talk.alive(), results))
+        os.close(reading)
+    return results
 
 
 def perform(channel):

@@ -73,6 +73,10 @@ class Session:
         # Questions asked: tests that never use the program prove nothing about it.
         self.questions = 0
 
+    def mirrors(self):
+        """Objects of the program that something still refers to."""
+        return self._objects.mirrors()
+
     # The conversation.
 
     def wait_ready(self):
