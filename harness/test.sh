@@ -28,7 +28,7 @@ if ! command -v cargo-deny >/dev/null && [ "${RLOX_FORBID_SKIPS:-}" = 1 ]; then
 fi
 if command -v cargo-deny >/dev/null; then
     cargo deny --log-level error check licenses bans sources
-    cargo deny --log-level error --manifest-path runtime/fuzz/Cargo.toml check --config deny.toml licenses bans sources
+    cargo deny --log-level error --manifest-path runtime/fuzz/Cargo.toml check licenses bans sources
 else
     echo "SKIPPED cargo deny: needs cargo-deny (cargo install cargo-deny)"
 fi
