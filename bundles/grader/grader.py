@@ -215,6 +215,9 @@ class Jobs:
 
         def serve():
             ours.close()
+            # It is handed copies of them. Whoever waits for the end of one would wait for this process.
+            for descriptor in descriptors:
+                os.close(descriptor)
             confine()
             hands.serve(theirs, work_plainly)
 

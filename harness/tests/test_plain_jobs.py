@@ -151,3 +151,82 @@ def test_the_same_program_without_it_is_not(grader: ModuleType) -> None:
     assert gone
     assert report["complete"]
     assert not report["tampering"]
+
+
+def started(grader: ModuleType) -> tuple[int, socket.socket]:
+    """The grader's loop in a process of its own; its jobs go into the socket."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    child = os.fork()
+    if child == 0:
+        try:
+            ours.close()
+            os.dup2(theirs.fileno(), grader.JOBS)
+            grader.Jobs().serve()
+        finally:
+            os._exit(0)
+    theirs.close()
+    return child, ours
+
+
+def submitted(jobs: socket.socket, program: str, tests: list[str]) -> bytes:
+    """All that comes on the report's descriptor until its end."""
+    channel, far = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        try:
+            channel.close()
+            import server
+
+            namespace: dict = {}
+            exec(program, namespace)
+            server.Server(far.fileno()).serve(namespace)
+        finally:
+            os._exit(0)
+    far.close()
+    report, writing = socket.socketpair()
+    job = os.memfd_create("job")
+    os.write(job, json.dumps({"tests": tests, "early_stop": False}).encode())
+    os.lseek(job, 0, os.SEEK_SET)
+    descriptors = [channel.fileno(), writing.fileno(), job]
+    socket.send_fds(jobs, [b"5000 20000 " + b"00" * 32], descriptors)
+    channel.close()
+    writing.close()
+    os.close(job)
+    report.settimeout(30)
+    text = b""
+    with report:
+        while part := report.recv(65536):
+            text += part
+    os.waitpid(child, 0)
+    return text
+
+
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_reports_end_although_the_process_that_wrote_them_stays(grader: ModuleType) -> None:
+    child, jobs = started(grader)
+    with jobs:
+        workers = set()
+        for _ in range(3):
+            for tests, passed in (
+                (["assert double(2) == 4"], b"[true,"),
+                (["assert double(2) == 5"], b"[false,"),
+            ):
+                text = json.loads(submitted(jobs, PROGRAM, tests))["report"].encode()
+                assert passed in text
+                workers.update(children(child))
+        assert len(workers) == 1
+        # Anything else has a process of its own, which is gone with its report.
+        text = json.loads(submitted(jobs, PROGRAM, ["x = double(2)\nassert x == 4"]))["report"]
+        assert "[true," in text
+        assert workers <= set(children(child))
+        # So has what comes after a program that did not only answer.
+        leaving = PROGRAM + "def double(x):\n    import os\n    os._exit(0)\n"
+        text = json.loads(submitted(jobs, leaving, ["assert double(2) == 4"]))["report"]
+        assert "[false," in text
+        text = json.loads(submitted(jobs, PROGRAM, ["assert double(2) == 4"]))["report"]
+        assert "[true," in text
+        assert not workers & set(children(child))
+    os.waitpid(child, 0)
