@@ -11,6 +11,7 @@ this process and the service know.
 """
 
 import _sha256
+import _thread
 import contextlib
 import gc
 import hmac
@@ -43,6 +44,8 @@ MAX_JOB = 64 << 20
 FORK_BYTES = 1 << 30
 # Room to decode and compare the deepest value that can cross.
 RECURSION = 8000
+# CPU seconds to take back what a job left.
+CLEANING = 5
 # Before the report: it tells the service which process writes it.
 GREETING = b"\n"
 
@@ -119,13 +122,17 @@ def work(channel_fd, report_fd, job_fd, key, cpu, plain_job=False):
     return content
 
 
-def work_plainly(message, descriptors):
+def work_plainly(message, descriptors, reported):
     """Grades one plain job in a process that stays; whether it may stay."""
     cpu, _, key = message.decode().split()
     channel_fd, report_fd, job_fd = descriptors
     with traces.Traces() as left:
         content = work(channel_fd, report_fd, job_fd, bytes.fromhex(key), int(cpu), plain_job=True)
-    return left.gone and content["complete"] and content["ended"] is None and not content["tampering"]
+        reported()
+        # What follows is no time of the program.
+        overtime.limit_cpu(CLEANING)
+    answered = content["complete"] and content["ended"] is None and not content["tampering"]
+    return answered and left.gone and left.is_small() and _thread._count() == 0
 
 
 class Jobs:
@@ -148,9 +155,10 @@ class Jobs:
                     if not self.accept():
                         return
                 elif descriptor in self.hands and descriptor != self.hands[descriptor].pidfd:
-                    self.finish(self.hands[descriptor])
-                else:
+                    self.listen(self.hands[descriptor])
+                elif descriptor in self.running or descriptor in self.hands:
                     self.reap(descriptor)
+                # Any other went with what was dealt with just before.
             for fork in self.running.values():
                 fork.look()
 
@@ -230,33 +238,44 @@ class Jobs:
             raise OSError("a new process is gone")
         return hand.pid, hand.pidfd
 
-    def finish(self, hand):
+    def listen(self, hand):
         """A hand has something to say."""
-        if hand.is_done():
-            fork = self.running.pop(hand.pidfd)
-            for descriptor in fork.descriptors():
-                os.close(descriptor)
-            self.idle.append(hand)
-        else:
+        said = hand.said()
+        if said is None:
+            return
+        if not said:
             # It has left; its pidfd says how.
+            self.forget(hand)
+        if hands.REPORTED in said:
+            for descriptor in self.running.pop(hand.pidfd).descriptors():
+                os.close(descriptor)
+        if hands.READY in said:
+            self.idle.append(hand)
+
+    def forget(self, hand):
+        if self.hands.pop(hand.socket.fileno(), None) is not None:
             self.poll.unregister(hand.socket.fileno())
-            self.hands.pop(hand.socket.fileno())
+        if hand in self.idle:
+            self.idle.remove(hand)
 
     def reap(self, pidfd):
+        hand = self.hands.get(pidfd)
+        fork = self.running.get(pidfd)
+        ended, status = os.waitpid((hand or fork).pid, os.WNOHANG)
+        if not ended:
+            return
         self.poll.unregister(pidfd)
-        fork = self.running.pop(pidfd, None)
-        hand = self.hands.pop(pidfd, None)
         if hand is not None:
-            if self.hands.pop(hand.socket.fileno(), None) is not None:
-                self.poll.unregister(hand.socket.fileno())
-            if hand in self.idle:
-                self.idle.remove(hand)
-            _, status = os.waitpid(hand.pid, 0)
+            # What it said last is not lost.
+            self.listen(hand)
+            fork = self.running.get(pidfd)
+            self.forget(hand)
+            del self.hands[pidfd]
             hand.close()
         else:
-            _, status = os.waitpid(fork.pid, 0)
             os.close(pidfd)
         if fork is not None:
+            del self.running[pidfd]
             self.end(fork, status)
 
     def end(self, fork, status):
@@ -278,8 +297,8 @@ class Jobs:
             print("grader: cannot report: %s" % error, file=sys.stderr, flush=True)
 
 
-def main():
-    # Loaded once, before the forks.
+def load():
+    """Imports what any job may need, once, before the forks."""
     import array  # noqa: F401
     import decimal  # noqa: F401
     import fractions  # noqa: F401
@@ -288,6 +307,9 @@ def main():
     import symtable  # noqa: F401
     import uuid  # noqa: F401
 
+
+def main():
+    load()
     rehearsal.rehearse(report, send_report)
     gc.collect()
     gc.freeze()

@@ -6,10 +6,10 @@ left, and leaves at the first sign that a program did anything but answer.
 """
 
 import os
-import signal
 import socket
 
-DONE = b"."
+# The report of a job is sent; then, that the process is ready for the next.
+REPORTED, READY = b"r", b"."
 # So many jobs, and the next hand begins with fresh pages.
 MOST_JOBS = 1000
 
@@ -30,27 +30,30 @@ class Hand:
             return False
         return True
 
-    def is_done(self):
-        """Whether it says that it is ready for the next job."""
+    def said(self):
+        """What it has said since it was last listened to; empty at its end, None where there is nothing."""
         try:
-            return self.socket.recv(len(DONE), socket.MSG_DONTWAIT) == DONE
+            return self.socket.recv(16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
         except OSError:
-            return False
+            return b""
 
     def close(self):
         self.socket.close()
         os.close(self.pidfd)
 
-    def end(self):
-        os.kill(self.pid, signal.SIGKILL)
-
 
 def serve(sock, work):
-    """In such a process: works until there is nothing more to do or something is out of the ordinary."""
-    for _ in range(MOST_JOBS):
+    """In such a process: works until there is nothing more to do or something is out of the ordinary.
+
+    `work` is given a function to call when the report is sent, and says whether this process may stay.
+    """
+    for left in reversed(range(MOST_JOBS)):
         message, descriptors, _, _ = socket.recv_fds(sock, 256, 3)
         if not message:
             return
-        if not work(message, descriptors):
+        stays = work(message, descriptors, lambda: sock.sendall(REPORTED))
+        if not (stays and left):
             return
-        sock.sendall(DONE)
+        sock.sendall(READY)

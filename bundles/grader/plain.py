@@ -10,6 +10,8 @@ import ast
 import builtins
 import json
 
+import statements
+
 # Longer ones get a process of their own, and this one is not held up by reading them.
 MOST_BYTES = 64 << 10
 # Results that are remembered: the same tests come back for each sample of a group.
@@ -43,6 +45,9 @@ def is_plain(data):
 
 
 def _is_plain(statement):
+    if statements.WAITS.search(statement) or statements.THREADS.search(statement):
+        # A word is enough for a run to prepare for that.
+        return False
     try:
         tree = ast.parse(statement)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -19,6 +19,8 @@ from channel import Channel
 
 # Questions after which a result is what it was before.
 UNCHANGING = (("len",), ("iter",), ("next",), ("getitem",))
+# Threads of this process at once, of the tests and for questions of threads of the program.
+MOST_ASIDE = 48
 # How long a test waits for a callback that a thread of the program makes by itself.
 ASIDE_SECONDS = 0.1
 
@@ -399,6 +401,8 @@ class Session:
         """A question of a thread of the program's own: it may wait for what this thread does next."""
         import threading
 
+        if _thread._count() >= MOST_ASIDE:
+            self.broken("unexpected_message", "protocol: too many questions at once")
         thread = threading.Thread(target=self._asked, args=message[1:5], daemon=True)
         thread.start()
         return thread

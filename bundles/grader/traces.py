@@ -1,9 +1,13 @@
 """What running statements leaves in this process, and how it is taken back."""
 
 import gc
+import resource
 import sys
 
 import mirror
+
+# KiB that one job may add to the highest use of memory.
+MOST_GROWTH = 32 << 10
 
 
 class Ended:
@@ -20,11 +24,22 @@ class Traces:
     def __enter__(self):
         self._modules = dict(sys.modules)
         self._hooks = list(sys.meta_path)
+        self._memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         # Whether nothing is left that refers to the program.
         self.gone = True
         return self
 
+    def _replaced(self):
+        """Modules that every run makes anew."""
+        return {"solution"} - set(self._modules)
+
+    def is_small(self):
+        """Whether this process has not grown by much: memory that was in use once stays with it."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < self._memory + MOST_GROWTH
+
     def __exit__(self, *error):
+        # A module of the library may have hooks of its own, for the end of a process or for a fork.
+        more = len(sys.modules) > len(self._modules) + len(self._replaced())
         if sys.modules != self._modules:
             sys.modules.clear()
             sys.modules.update(self._modules)
@@ -35,9 +50,9 @@ class Traces:
             # One process has one session at a time, and this one keeps exceptions with all that they refer to.
             type.__setattr__(mirror.Mirror, "_rlox_session", Ended())
             del session
-            if mirrors:
-                gc.collect()
-            self.gone = not mirrors
+            # A session refers to itself; and what a program sent, to whatever it liked.
+            gc.collect()
+            self.gone = not mirrors and not more
             if self.gone:
                 type.__delattr__(mirror.Mirror, "_rlox_session")
         return False

@@ -32,6 +32,7 @@ def grader(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         monkeypatch.syspath_prepend(str(BUNDLES / place))
     import grader
 
+    grader.load()
     yield grader
     for name in set(sys.modules) - before:
         del sys.modules[name]
@@ -205,28 +206,61 @@ def children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
+RIGHT, WRONG = ["assert double(2) == 4"], ["assert double(2) == 5"]
+LEAVING = PROGRAM + "def double(x):\n    import os\n    os._exit(0)\n"
+
+
+def results(report: bytes) -> list[bool]:
+    return [passed for passed, _ in json.loads(json.loads(report)["report"])["results"]]
+
+
 def test_reports_end_although_the_process_that_wrote_them_stays(grader: ModuleType) -> None:
     child, jobs = started(grader)
     with jobs:
         workers = set()
-        for _ in range(3):
-            for tests, passed in (
-                (["assert double(2) == 4"], b"[true,"),
-                (["assert double(2) == 5"], b"[false,"),
-            ):
-                text = json.loads(submitted(jobs, PROGRAM, tests))["report"].encode()
-                assert passed in text
-                workers.update(children(child))
-        assert len(workers) == 1
-        # Anything else has a process of its own, which is gone with its report.
-        text = json.loads(submitted(jobs, PROGRAM, ["x = double(2)\nassert x == 4"]))["report"]
-        assert "[true," in text
-        assert workers <= set(children(child))
-        # So has what comes after a program that did not only answer.
-        leaving = PROGRAM + "def double(x):\n    import os\n    os._exit(0)\n"
-        text = json.loads(submitted(jobs, leaving, ["assert double(2) == 4"]))["report"]
-        assert "[false," in text
-        text = json.loads(submitted(jobs, PROGRAM, ["assert double(2) == 4"]))["report"]
-        assert "[true," in text
-        assert not workers & set(children(child))
+        for _ in range(5):
+            assert results(submitted(jobs, PROGRAM, RIGHT)) == [True]
+            assert results(submitted(jobs, PROGRAM, WRONG)) == [False]
+            workers.update(children(child))
+        # A job that comes while one cleans up gets another.
+        assert workers
+        assert len(workers) < 10
+        # Anything else has a process of its own.
+        assert results(submitted(jobs, PROGRAM, ["x = double(2)\nassert x == 4"])) == [True]
     os.waitpid(child, 0)
+
+
+def test_processes_that_leave_disturb_no_other_job(grader: ModuleType) -> None:
+    child, jobs = started(grader)
+    with jobs:
+        for _ in range(10):
+            assert results(submitted(jobs, LEAVING, RIGHT)) == [False]
+            assert results(submitted(jobs, PROGRAM, RIGHT)) == [True]
+            assert results(submitted(jobs, "no python at all", RIGHT)) == [False]
+    os.waitpid(child, 0)
+
+
+def test_what_a_program_sends_is_gone_before_the_next(grader: ModuleType) -> None:
+    large = (
+        PROGRAM
+        + "class L(list): pass\ndef double(x):\n    return L([set() for _ in range(100_000)])\n"
+    )
+    for program, small in ((large, False), (PROGRAM, True)):
+        child = os.fork()
+        if child == 0:
+            import traces
+
+            ours, theirs = socket.socketpair()
+            if os.fork() == 0:
+                ours.close()
+                import server
+
+                namespace: dict = {}
+                exec(program, namespace)
+                server.Server(theirs.fileno()).serve(namespace)
+                os._exit(0)
+            theirs.close()
+            with traces.Traces() as left:
+                grader.grade({"tests": WRONG, "early_stop": False}, ours, plain_job=True)
+            os._exit(0 if left.gone and left.is_small() is small else 1)
+        assert os.waitpid(child, 0)[1] == 0

@@ -13,8 +13,6 @@ use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::sys::memfd::{MemFdCreateFlag, memfd_create};
 use rlox_protocol::Output;
 
-use crate::sys;
-
 /// Moved at once, so that the caller's deadline is looked at in between.
 const STEP: usize = 1 << 20;
 
@@ -24,6 +22,7 @@ pub(crate) struct Capture {
     kept: Option<File>,
     room: u64,
     total: u64,
+    failure: Option<Errno>,
 }
 
 impl Capture {
@@ -37,7 +36,7 @@ impl Capture {
 
     /// A stream that is not captured.
     pub(crate) fn none() -> Self {
-        Self { pipe: None, kept: None, room: 0, total: 0 }
+        Self { pipe: None, kept: None, room: 0, total: 0, failure: None }
     }
 
     /// Keeps the first bytes, up to this many.
@@ -66,7 +65,7 @@ impl Capture {
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "reading a program's output failed");
+                    self.failure = Some(error);
                     self.pipe = None;
                 }
             }
@@ -78,33 +77,34 @@ impl Capture {
         self.total
     }
 
-    /// What was kept, with its file.
-    pub(crate) fn finish(mut self) -> (Output, Option<OwnedFd>) {
+    /// What was kept, with its file; an error where some of it could not be taken.
+    pub(crate) fn finish(mut self) -> io::Result<(Output, Option<OwnedFd>)> {
         self.drain();
-        let output = Output { bytes: Vec::new(), attached: self.kept.is_some(), total: self.total };
-        (output, self.kept.map(OwnedFd::from))
+        if let Some(errno) = self.failure {
+            return Err(errno.into());
+        }
+        let kept = self.kept.filter(|_| self.total > 0);
+        let output = Output { bytes: Vec::new(), attached: kept.is_some(), total: self.total };
+        Ok((output, kept.map(OwnedFd::from)))
     }
 }
 
 /// Moves bytes that wait to the file, and what has no room there to nowhere; how many.
 fn take(pipe: BorrowedFd<'_>, kept: &mut Option<File>, room: &mut u64, most: usize) -> Result<usize, Errno> {
-    let os = |error: io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-    if *room > 0 && kept.is_none() && sys::waiting_bytes(pipe).map_err(os)? > 0 {
-        *kept = Some(File::from(memfd_create(c"rlox-output", MemFdCreateFlag::MFD_CLOEXEC)?));
-    }
     let flags = SpliceFFlags::SPLICE_F_NONBLOCK;
-    match kept {
-        Some(kept) if *room > 0 => {
-            let count = most.min(usize::try_from(*room).unwrap_or(usize::MAX));
-            let count = splice(pipe, None, kept, None, count, flags)?;
-            *room -= count as u64;
-            Ok(count)
-        }
-        Some(_) | None => {
-            let null = File::options().write(true).open("/dev/null").map_err(os)?;
-            splice(pipe, None, null, None, most, flags)
-        }
+    if *room == 0 {
+        let null = File::options().write(true).open("/dev/null");
+        let null = null.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+        return splice(pipe, None, null, None, most, flags);
     }
+    let file = match kept {
+        Some(file) => file,
+        None => kept.insert(File::from(memfd_create(c"rlox-output", MemFdCreateFlag::MFD_CLOEXEC)?)),
+    };
+    let count = most.min(usize::try_from(*room).unwrap_or(usize::MAX));
+    let count = splice(pipe, None, file, None, count, flags)?;
+    *room -= count as u64;
+    Ok(count)
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn output(capture: Capture) -> Output {
-        let (mut output, file) = capture.finish();
+        let (mut output, file) = capture.finish().unwrap();
         output.read(&mut file.into_iter()).unwrap();
         output
     }
@@ -148,11 +148,11 @@ mod tests {
         let (mut capture, writing) = Capture::pipe().unwrap();
         capture.keep(64);
         drop(writing);
-        let (output, file) = capture.finish();
+        let (output, file) = capture.finish().unwrap();
         assert!(file.is_none() && !output.attached && !output.truncated());
         let (capture, writing) = Capture::pipe().unwrap();
         File::from(writing).write_all(b"dropped").unwrap();
-        let (output, file) = capture.finish();
+        let (output, file) = capture.finish().unwrap();
         assert!(file.is_none() && output.total == 7);
     }
 }

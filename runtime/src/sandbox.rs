@@ -119,7 +119,8 @@ impl Workshop {
         let directory = self.staging.write_bundle(&request.id, spec.clone())?;
         let (stdout, stderr, streams) = streams(request.stdio, given.log.take())?;
         let (socket, theirs) = handover::pair().map_err(RuntimeError::system("making a socket"))?;
-        let zygote = self.zygote.filter(|_| request.warm);
+        // A copy has the environment that the launcher was started with.
+        let zygote = self.zygote.filter(|_| request.warm && request.env.is_empty());
         let program = Confined { filter: bundle.filter.clone(), handover: Some(theirs.as_raw_fd()), zygote };
         let state = self.staging.state();
         let create = || Created::create(&request.id, &directory, &state, streams, program);
@@ -196,7 +197,7 @@ impl Sandbox {
         // Ours must go, or nobody would ever see the end of the program's side.
         drop(given);
         let watched = started.and_then(|()| self.watch(control, request));
-        let result = watched.map(|watched| self.ran(request, watched, setup, pooled));
+        let result = watched.and_then(|watched| self.ran(request, watched, setup, pooled));
         (result, self.remains())
     }
 
@@ -234,10 +235,19 @@ impl Sandbox {
         watch(&self.created, &mut watching)
     }
 
-    fn ran(&mut self, request: &SandboxRequest, watched: Watched, setup: Duration, pooled: bool) -> Ran {
-        let take = |capture: &mut Capture| std::mem::replace(capture, Capture::none()).finish();
-        let (stdout, first) = take(&mut self.stdout);
-        let (stderr, second) = take(&mut self.stderr);
+    fn ran(
+        &mut self,
+        request: &SandboxRequest,
+        watched: Watched,
+        setup: Duration,
+        pooled: bool,
+    ) -> Result<Ran, RuntimeError> {
+        let take = |capture: &mut Capture| {
+            let capture = std::mem::replace(capture, Capture::none());
+            capture.finish().map_err(RuntimeError::system("taking a program's output"))
+        };
+        let (stdout, first) = take(&mut self.stdout)?;
+        let (stderr, second) = take(&mut self.stderr)?;
         let (cgroup, cpu_secs) = self.cgroup.counters();
         let outcome = Outcome {
             id: request.id.clone(),
@@ -255,7 +265,8 @@ impl Sandbox {
             refused: self.refusals.take().map(Refusals::finish).unwrap_or_default(),
             leftovers: self.cgroup.processes(),
         };
-        Ran { outcome, files: first.into_iter().chain(second).collect(), orphaned: watched.orphaned }
+        let files = first.into_iter().chain(second).collect();
+        Ok(Ran { outcome, files, orphaned: watched.orphaned })
     }
 }
 

@@ -354,14 +354,6 @@ pub(crate) fn load_filter(program: &[u8], notifies: bool) -> io::Result<Option<O
     Ok(if notifies { Some(own(RawFd::try_from(result).map_err(io::Error::other)?)) } else { None })
 }
 
-/// Bytes that wait in a pipe.
-pub(crate) fn waiting_bytes(pipe: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut count: libc::c_int = 0;
-    // SAFETY: the call writes one integer, which outlives it.
-    Errno::result(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut count) })?;
-    usize::try_from(count).map_err(io::Error::other)
-}
-
 /// Closes every descriptor from this number on.
 pub(crate) fn close_from(first: u32) -> io::Result<()> {
     // SAFETY: the call takes three integers. Owners of these descriptors in this process never use them again: it

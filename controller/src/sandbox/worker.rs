@@ -407,7 +407,9 @@ fn wait_either(
     let report = reporting.descriptor();
     let polled = socket.into_iter().chain(report);
     let mut polled: Vec<_> = polled.map(|each| PollFd::new(each, PollFlags::POLLIN)).collect();
-    match poll(&mut polled, timeout(reporting.until(deadline))) {
+    // A launcher whose program has ended is told nothing more.
+    let until = if want_reply { reporting.until(deadline) } else { deadline };
+    match poll(&mut polled, timeout(until)) {
         Ok(_) | Err(Errno::EINTR) => {}
         Err(errno) => return Err(SandboxError::System { action: "poll", reason: errno.to_string() }),
     }
