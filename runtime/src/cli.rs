@@ -105,7 +105,8 @@ enum BundleCommands {
         /// The interpreter to copy (3.11 or newer); default: $RLOX_PYTHON, /usr/bin/python3, python3 in PATH.
         #[arg(long)]
         python: Option<PathBuf>,
-        /// Directory of installed packages (a site-packages) from which a bundle gets those that it names.
+        /// Directory of installed packages (a site-packages) from which a bundle gets those that it names; default: the
+        /// one that was named when the bundle was prepared last.
         #[arg(long, value_name = "DIR")]
         packages: Option<PathBuf>,
     },

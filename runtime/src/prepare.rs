@@ -18,7 +18,7 @@ use crate::interpreter::{self, Interpreter};
 use crate::spec::is_bind;
 
 /// Raised when the layout changes, so that older root file systems are rebuilt.
-const LAYOUT: u32 = 5;
+const LAYOUT: u32 = 7;
 const STAMP: &str = "opt/rlox/prepared";
 const TOOLS: [&str; 22] = [
     "sh", "env", "echo", "cat", "ls", "true", "false", "sleep", "sort", "head", "tail", "wc", "seq", "date",
@@ -51,6 +51,8 @@ const LEFT_OUT: [&str; 9] = [
 const PROGRAM: &str = "org.rlox.program";
 /// Annotation: modules that the bundle's programs may import beside the standard library, separated by `:`.
 const PACKAGES: &str = "org.rlox.packages";
+/// In a prepared root file system: the directory from which they came.
+const PACKAGES_FROM: &str = "opt/rlox/packages-from";
 /// Where they lie, in the container.
 const SITE: &str = "/opt/rlox/site";
 /// Annotation: directories that have to exist as mount points, separated by `:`.
@@ -71,12 +73,15 @@ pub(crate) fn prepare(
     let programs: Vec<PathBuf> =
         annotation(PROGRAM).iter().flat_map(|list| list.split(':')).map(|name| bundle.join(name)).collect();
     let wanted = annotation(PACKAGES);
-    let packages = match (packages, &wanted) {
+    let target = bundle.join("rootfs");
+    let before = packages.is_none().then(|| packages_before(&target)).flatten();
+    let from = packages.or(before.as_deref()).map(fs::canonicalize).transpose();
+    let from = from.map_err(|cause| error(format!("the packages' directory: {cause}")))?;
+    let packages = match (from.as_deref(), &wanted) {
         (Some(from), Some(names)) => distributions(from, names).map_err(error)?,
         (None, _) | (_, None) => Vec::new(),
     };
     let key = key(&interpreter, &programs, &packages, &spec).map_err(error)?;
-    let target = bundle.join("rootfs");
     if fs::read_to_string(target.join(STAMP)).is_ok_and(|stamp| stamp == key) {
         return Ok(false);
     }
@@ -85,7 +90,7 @@ pub(crate) fn prepare(
     let build = || -> Result<(), String> {
         skeleton(&fresh)?;
         copy_interpreter(&fresh, &interpreter)?;
-        copy_packages(&fresh, &interpreter, &packages)?;
+        copy_packages(&fresh, &interpreter, &packages, from.as_deref())?;
         copy_tools(&fresh)?;
         for program in &programs {
             compile(&interpreter, program, &fresh)?;
@@ -206,17 +211,29 @@ fn copy_interpreter(root: &Path, interpreter: &Interpreter) -> Result<(), String
 }
 
 /// Copies installed packages to where the driver looks for them, and leads other interpreters of the container there.
-fn copy_packages(root: &Path, interpreter: &Interpreter, packages: &[PathBuf]) -> Result<(), String> {
+fn copy_packages(
+    root: &Path,
+    interpreter: &Interpreter,
+    packages: &[PathBuf],
+    from: Option<&Path>,
+) -> Result<(), String> {
     let (site, mut binaries) = (inside(root, Path::new(SITE)), Vec::new());
     for package in packages {
         copy_tree(package, &site.join(package.file_name().unwrap_or_default()), &mut binaries)?;
     }
-    if packages.is_empty() {
-        return Ok(());
-    }
+    let Some(from) = from.filter(|_| !packages.is_empty()) else { return Ok(()) };
+    let from =
+        fs::canonicalize(from).map_err(|error| format!("cannot resolve {}: {error}", from.display()))?;
+    write(&root.join(PACKAGES_FROM), &from.to_string_lossy())?;
     let usual = inside(root, &interpreter.site);
     usual.parent().map_or(Ok(()), make_directory)?;
     link(SITE, &usual)
+}
+
+/// The directory from which an earlier preparation took packages, as long as it is there.
+fn packages_before(root: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(root.join(PACKAGES_FROM)).ok()?;
+    Some(PathBuf::from(text)).filter(|path| path.is_dir())
 }
 
 /// The directories of the packages named, their libraries and their metadata, which has the version in its name.
