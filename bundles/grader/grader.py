@@ -44,6 +44,8 @@ MAX_JOB = 64 << 20
 FORK_BYTES = 1 << 30
 # Room to decode and compare the deepest value that can cross.
 RECURSION = 8000
+# Seconds after which a process that has nothing to do may go.
+IDLE = 5
 # CPU seconds to take back what a job left.
 CLEANING = 5
 # Before the report: it tells the service which process writes it.
@@ -161,12 +163,19 @@ class Jobs:
                 # Any other went with what was dealt with just before.
             for fork in self.running.values():
                 fork.look()
+            self.dismiss()
 
     def timeout(self):
-        if not self.running:
+        due = [fork.next for fork in self.running.values()]
+        due += [hand.idle_since + IDLE for hand in self.idle[:1]]
+        if not due:
             return None
-        nearest = min(fork.next for fork in self.running.values())
-        return max(10, int((nearest - time.monotonic()) * 1000) + 1)
+        return max(10, int((min(due) - time.monotonic()) * 1000) + 1)
+
+    def dismiss(self):
+        """Lets hands go that have had nothing to do for a while; those that are idle longest come first."""
+        while self.idle and time.monotonic() >= self.idle[0].idle_since + IDLE:
+            self.idle.pop(0).dismiss()
 
     def accept(self):
         message, descriptors, _, _ = socket.recv_fds(self.socket, 256, 3)
@@ -250,6 +259,7 @@ class Jobs:
             for descriptor in self.running.pop(hand.pidfd).descriptors():
                 os.close(descriptor)
         if hands.READY in said:
+            hand.idle_since = time.monotonic()
             self.idle.append(hand)
 
     def forget(self, hand):

@@ -21,6 +21,7 @@ class Hand:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
         self.socket = sock
+        self.idle_since = 0.0
 
     def give(self, message, descriptors):
         """Hands a job over; false where the process is gone."""
@@ -38,6 +39,10 @@ class Hand:
             return None
         except OSError:
             return b""
+
+    def dismiss(self):
+        """There is nothing more to do: it ends by itself."""
+        self.socket.shutdown(socket.SHUT_WR)
 
     def close(self):
         self.socket.close()

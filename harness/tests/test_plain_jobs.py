@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -264,3 +265,18 @@ def test_what_a_program_sends_is_gone_before_the_next(grader: ModuleType) -> Non
                 grader.grade({"tests": WRONG, "early_stop": False}, ours, plain_job=True)
             os._exit(0 if left.gone and left.is_small() is small else 1)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_process_with_nothing_to_do_goes(
+    grader: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grader, "IDLE", 0.2)
+    child, jobs = started(grader)
+    with jobs:
+        for _ in range(2):
+            assert results(submitted(jobs, PROGRAM, RIGHT)) == [True]
+            deadline = time.monotonic() + 30
+            while children(child) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert not children(child)
+    os.waitpid(child, 0)

@@ -183,7 +183,7 @@ fn spec_prints_a_config_with_the_edits() {
     assert!(with.to_string().contains("/dev/vendor0") && with["hooks"]["createContainer"].is_array());
     let path = bundle();
     let snippet = print(&[&["--bundle", path.to_str().unwrap()], &vendor.options()[..]].concat());
-    assert_eq!(snippet["process"]["args"][4], "/opt/rlox/driver.pyc");
+    assert_eq!(snippet["process"]["args"][5], "/opt/rlox/driver.pyc");
     // The snippet has ids of its own, so its node is bound.
     assert!(snippet["mounts"].as_array().unwrap().iter().any(|mount| mount["destination"] == "/dev/vendor0"));
 }
