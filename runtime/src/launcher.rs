@@ -99,7 +99,8 @@ impl Launcher {
                 Ok((Command::Prepare(request), _)) => self.prepare(&request)?,
                 // Meant for a container that ended by itself in the meantime.
                 Ok((Command::Finish { .. } | Command::Beside | Command::Kill, _)) => true,
-                Err(WireError::Closed) => false,
+                // A controller that left without reading its last replies resets the connection.
+                Err(WireError::Closed | WireError::Io { .. }) => false,
                 Err(error) => return Err(RuntimeError::Request { reason: error.to_string() }),
             };
         }
