@@ -2,11 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::job::hex;
+use crate::judge::Verdict;
 
 const SUMS: &str = "SHA256SUMS";
+pub(crate) const ADVERSARIAL: &str = "adversarial_corpus_v1.json";
+/// What a hostile snippet prints only if something forbidden worked.
+pub(crate) const MARK: &str = "ESCAPED";
 
 /// The corpus is not what was pinned.
 #[derive(Debug, thiserror::Error)]
@@ -35,14 +40,53 @@ pub(crate) enum CorpusError {
         #[source]
         source: std::io::Error,
     },
-    /// The list of pins is malformed or lacks the corpus.
+    /// A file of the corpus is malformed, or the list of pins lacks one.
     #[error("{path}: {reason}")]
-    Sums {
-        /// The list.
+    Content {
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         reason: String,
     },
+}
+
+/// `adversarial_corpus_v1.json`, as far as the service runs it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Corpus {
+    tests: Vec<String>,
+    pub(crate) snippets: Vec<Snippet>,
+}
+
+/// One hostile program.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Snippet {
+    pub(crate) id: String,
+    pub(crate) family: String,
+    pub(crate) code: String,
+    pub(crate) twin: Option<String>,
+    tests: Option<Vec<String>>,
+    pub(crate) expect: Expectation,
+}
+
+/// What its answer may be.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Expectation {
+    pub(crate) verdicts: Vec<Verdict>,
+}
+
+impl Corpus {
+    /// Reads it; [`check`] says whether it is the pinned one.
+    pub(crate) fn read(directory: &Path) -> Result<Self, CorpusError> {
+        let path = directory.join(ADVERSARIAL);
+        let text = read(&path)?;
+        serde_json::from_slice(&text)
+            .map_err(|error| CorpusError::Content { path, reason: error.to_string() })
+    }
+
+    /// The statements that judge a snippet.
+    pub(crate) fn tests<'a>(&'a self, snippet: &'a Snippet) -> &'a [String] {
+        snippet.tests.as_deref().unwrap_or(&self.tests)
+    }
 }
 
 /// One verified file.
@@ -57,7 +101,7 @@ pub(crate) fn check(directory: &Path) -> Result<Vec<Pinned>, CorpusError> {
     let sums = directory.join(SUMS);
     let text = read(&sums)?;
     let text = String::from_utf8_lossy(&text);
-    let malformed = |reason: String| CorpusError::Sums { path: sums.clone(), reason };
+    let malformed = |reason: String| CorpusError::Content { path: sums.clone(), reason };
     let mut verified = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let (pinned, name) = line
@@ -73,7 +117,7 @@ pub(crate) fn check(directory: &Path) -> Result<Vec<Pinned>, CorpusError> {
         }
         verified.push(Pinned { name: name.to_owned(), digest: found });
     }
-    for needed in ["adversarial_corpus_v1.json", "tasks_v1.jsonl"] {
+    for needed in [ADVERSARIAL, "tasks_v1.jsonl"] {
         if !verified.iter().any(|each| each.name == needed) {
             return Err(malformed(format!("{needed} is not pinned")));
         }

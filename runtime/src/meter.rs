@@ -194,6 +194,22 @@ fn ticks(stat: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// Limits on time alone.
+    fn times(cpu_ms: u64, wall_ms: u64, wall_most_ms: u64) -> Limits {
+        Limits {
+            cpu_ms,
+            wall_ms,
+            wall_most_ms,
+            memory_bytes: 0,
+            pids: 0,
+            cpu_millis: 0,
+            output_bytes: 0,
+            flood_bytes: 0,
+            file_bytes: 0,
+            open_files: 0,
+        }
+    }
+
     #[test]
     fn fields_are_found_behind_any_name() {
         let stat = "7 (a) R 1 (x) S 1 7 7 0 -1 4194304 104 0 0 0 11 5 3 2 20 0 1 0 2428947 3133440";
@@ -206,18 +222,7 @@ mod tests {
 
     #[test]
     fn this_process_without_cgroups_is_metered_against_its_limits() {
-        let limits = Limits {
-            cpu_ms: 3_600_000,
-            wall_ms: 3_600_000,
-            wall_most_ms: 7_200_000,
-            memory_bytes: 0,
-            pids: 0,
-            cpu_millis: 0,
-            output_bytes: 0,
-            flood_bytes: 0,
-            file_bytes: 0,
-            open_files: 0,
-        };
+        let limits = times(3_600_000, 3_600_000, 7_200_000);
         let pid = Pid::this();
         let mut meter = Meter::start(pid, None, Some(&limits)).unwrap();
         let schedstat = File::open(format!("/proc/{pid}/schedstat")).unwrap();
@@ -230,18 +235,7 @@ mod tests {
 
     #[test]
     fn a_plain_deadline_reads_nothing() {
-        let limits = Limits {
-            cpu_ms: u64::MAX,
-            wall_ms: 1,
-            wall_most_ms: 1,
-            memory_bytes: 0,
-            pids: 0,
-            cpu_millis: 0,
-            output_bytes: 0,
-            flood_bytes: 0,
-            file_bytes: 0,
-            open_files: 0,
-        };
+        let limits = times(u64::MAX, 1, 1);
         let mut meter = Meter::start(Pid::from_raw(i32::MAX), None, Some(&limits)).unwrap();
         assert!(meter.first().is_some());
         assert!(matches!(meter.look(), Ok(Err(Limit::Wall))));

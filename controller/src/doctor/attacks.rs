@@ -1,18 +1,13 @@
 //! The corpus as jobs, and what counts as contained.
 
-use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
-
-use super::ProveError;
 use crate::config::{DEFAULT_MEMORY_MB, DEFAULT_OUTPUT_BYTES, DEFAULT_PIDS, DEFAULT_WALL_FACTOR, Granted};
+use crate::corpus::{Corpus, MARK, Snippet};
 use crate::job::{Finished, Job};
 use crate::judge::Verdict;
 use crate::service::Service;
 
-/// What a hostile snippet prints only if something forbidden worked.
-const MARK: &str = "ESCAPED";
 /// Limits of an attack, as `corpus/README.md` assumes them.
 pub(super) const ATTACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time of an attack that is tried again.
@@ -20,50 +15,16 @@ const PATIENT_TIMEOUT: Duration = Duration::from_secs(20);
 /// An honest twin gets more than it needs: it shall not fail on a slow host.
 const TWIN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// `adversarial_corpus_v1.json`, as far as it is needed here.
-#[derive(Debug, Deserialize)]
-pub(super) struct Corpus {
-    tests: Vec<String>,
-    pub(super) snippets: Vec<Snippet>,
-}
-
-/// One hostile program.
-#[derive(Debug, Deserialize)]
-pub(super) struct Snippet {
-    pub(super) id: String,
-    pub(super) family: String,
-    code: String,
-    pub(super) twin: Option<String>,
-    tests: Option<Vec<String>>,
-    expect: Expectation,
-}
-
-#[derive(Debug, Deserialize)]
-struct Expectation {
-    verdicts: Vec<Verdict>,
-}
-
 /// A finished job, or why there is none.
 pub(super) type Ran = Result<Finished, String>;
 
 impl Corpus {
-    pub(super) fn read(directory: &Path) -> Result<Self, ProveError> {
-        let path = directory.join("adversarial_corpus_v1.json");
-        let wrong = |reason: String| ProveError::File { path: path.clone(), reason };
-        let text = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
-        serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))
-    }
-
     /// Families in alphabetical order.
     pub(super) fn families(&self) -> Vec<String> {
         let mut names: Vec<_> = self.snippets.iter().map(|snippet| snippet.family.clone()).collect();
         names.sort();
         names.dedup();
         names
-    }
-
-    pub(super) fn tests<'a>(&'a self, snippet: &'a Snippet) -> &'a [String] {
-        snippet.tests.as_deref().unwrap_or(&self.tests)
     }
 
     /// The attack under the limits that the corpus assumes.

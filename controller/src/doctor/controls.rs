@@ -10,9 +10,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::ProveError;
-use super::attacks::{self, ATTACK_TIMEOUT, Corpus, Ran, Snippet};
+use super::attacks::{self, ATTACK_TIMEOUT, Ran};
 use super::report::ControlRow;
 use crate::config::ServiceConfig;
+use crate::corpus::{Corpus, Snippet};
 use crate::home::Home;
 use crate::job::{Finished, Job};
 use crate::judge::Verdict;

@@ -11,10 +11,9 @@ mod report;
 use std::time::Instant;
 
 use crate::config::ServiceConfig;
-use crate::corpus::CorpusError;
+use crate::corpus::{Corpus, CorpusError};
 use crate::home::Home;
 use crate::service::{Service, StartError};
-use attacks::Corpus;
 pub(crate) use report::Proof;
 use report::Row;
 

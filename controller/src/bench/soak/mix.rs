@@ -1,18 +1,15 @@
 //! Which request is sent when, and what its answer has to be.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::bench::programs::{self, ProgramsError, Selection};
 use crate::bench::stats::SplitMix;
-use crate::corpus::Pinned;
+use crate::corpus::{ADVERSARIAL, Corpus, MARK, Pinned, Snippet};
 
-const HOSTILE: &str = "adversarial_corpus_v1.json";
-/// What a hostile snippet prints only if something forbidden worked.
-const MARK: &str = "ESCAPED";
 /// Memory of a hostile program, as its corpus assumes it.
 const HOSTILE_MEMORY_MB: u64 = 256;
 /// Time of what has to pass, and of what is asked again because it met a short limit.
@@ -38,22 +35,6 @@ pub(super) struct Item {
     verdicts: Vec<String>,
 }
 
-/// The programs cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MixError {
-    /// The honest ones.
-    #[error(transparent)]
-    Programs(#[from] ProgramsError),
-    /// The hostile ones.
-    #[error("cannot use {path}: {reason}")]
-    Corpus {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-}
-
 /// All that may be sent.
 #[derive(Debug)]
 pub(super) struct Mix {
@@ -64,41 +45,19 @@ pub(super) struct Mix {
     fraction: f64,
 }
 
-#[derive(Deserialize)]
-struct Corpus {
-    tests: Vec<String>,
-    snippets: Vec<Snippet>,
-}
-
-#[derive(Deserialize)]
-struct Snippet {
-    id: String,
-    code: String,
-    tests: Option<Vec<String>>,
-    expect: Expectation,
-}
-
-#[derive(Deserialize)]
-struct Expectation {
-    verdicts: Vec<String>,
-}
-
 impl Mix {
     /// From the pinned corpus; hostile programs get this limit, since some of them use all of it.
     pub(super) fn load(
         directory: &Path,
         fraction: f64,
         timeout: Duration,
-    ) -> Result<(Self, Vec<Pinned>), MixError> {
+    ) -> Result<(Self, Vec<Pinned>), ProgramsError> {
         let selection = Selection { family: Some("honest".into()), limit: None };
         let (honest, _) = programs::load(directory, &selection)?;
         let mut pins = crate::corpus::check(directory).map_err(ProgramsError::from)?;
-        pins.retain(|pin| [HOSTILE, "honest_v1.json"].contains(&pin.name.as_str()));
-        let path = directory.join(HOSTILE);
-        let failed = |reason: String| MixError::Corpus { path: path.clone(), reason };
-        let bytes = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
-        let corpus: Corpus = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
-        let hostile = corpus.snippets.iter().map(|snippet| snippet.item(&corpus.tests, timeout)).collect();
+        pins.retain(|pin| [ADVERSARIAL, "honest_v1.json"].contains(&pin.name.as_str()));
+        let corpus = Corpus::read(directory).map_err(ProgramsError::from)?;
+        let hostile = corpus.snippets.iter().map(|snippet| hostile_item(&corpus, snippet, timeout)).collect();
         let honest = honest.iter().map(honest_item).collect();
         Ok((Self { same: same(), honest, hostile, fraction }, pins))
     }
@@ -138,15 +97,13 @@ fn honest_item(program: &programs::Program) -> Item {
     Item { id: program.id.clone(), kind: Kind::Honest, body, verdicts: vec!["passed".into()] }
 }
 
-impl Snippet {
-    fn item(&self, tests: &[String], timeout: Duration) -> Item {
-        let body = json!({
-            "code": self.code, "tests": self.tests.as_deref().unwrap_or(tests),
-            "timeout_secs": timeout.as_secs_f64(), "memory_mb": HOSTILE_MEMORY_MB,
-        });
-        let verdicts = self.expect.verdicts.clone();
-        Item { id: self.id.clone(), kind: Kind::Adversarial, body, verdicts }
-    }
+fn hostile_item(corpus: &Corpus, snippet: &Snippet, timeout: Duration) -> Item {
+    let body = json!({
+        "code": snippet.code, "tests": corpus.tests(snippet),
+        "timeout_secs": timeout.as_secs_f64(), "memory_mb": HOSTILE_MEMORY_MB,
+    });
+    let verdicts = snippet.expect.verdicts.iter().map(|verdict| verdict.word().to_owned()).collect();
+    Item { id: snippet.id.clone(), kind: Kind::Adversarial, body, verdicts }
 }
 
 impl Item {

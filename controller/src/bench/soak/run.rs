@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::mix::{Item, Kind, Mix, MixError, PATIENT};
+use super::mix::{Item, Kind, Mix, PATIENT};
 use super::progress::State;
 use super::report::SoakResults;
 use crate::bench::client::{Answer, Client, ClientError};
 use crate::bench::footprint::Footprint;
 use crate::bench::load::{Until, closed_loop};
+use crate::bench::programs::ProgramsError;
 use crate::bench::record::Place;
 use crate::bench::served::{Served, ServedError};
 use crate::corpus::Pinned;
@@ -47,7 +48,7 @@ pub(crate) struct Plan {
 pub(crate) enum SoakError {
     /// The programs.
     #[error(transparent)]
-    Mix(#[from] MixError),
+    Mix(#[from] ProgramsError),
     /// The service.
     #[error(transparent)]
     Served(#[from] ServedError),
