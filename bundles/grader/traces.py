@@ -6,6 +6,8 @@ import sys
 
 import mirror
 
+# Modules that every run makes for itself.
+MADE_ANEW = {"solution"}
 # KiB that one job may add to the highest use of memory.
 MOST_GROWTH = 32 << 10
 
@@ -29,17 +31,13 @@ class Traces:
         self.gone = True
         return self
 
-    def _replaced(self):
-        """Modules that every run makes anew."""
-        return {"solution"} - set(self._modules)
-
     def is_small(self):
         """Whether this process has not grown by much: memory that was in use once stays with it."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < self._memory + MOST_GROWTH
 
     def __exit__(self, *error):
         # A module of the library may have hooks of its own, for the end of a process or for a fork.
-        more = len(sys.modules) > len(self._modules) + len(self._replaced())
+        more = sys.modules.keys() - self._modules.keys() - MADE_ANEW
         if sys.modules != self._modules:
             sys.modules.clear()
             sys.modules.update(self._modules)
