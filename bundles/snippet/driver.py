@@ -6,6 +6,7 @@ are what counts.
 
 `driver.pyc run`: the program is descriptor 3 (or standard input), and runs as a script.
 `driver.pyc judged`: the same, and its own end is told on descriptor 4.
+`driver.pyc script`: the same, with files, arguments and a stricter end, which descriptor 5 describes.
 `driver.pyc serve`: the program is descriptor 3 and is loaded; then calls come on descriptor 4.
 """
 
@@ -14,7 +15,10 @@ import os
 import sys
 
 NAME = "main.py"
+ARGUMENTS = []
 SOURCE, CHANNEL = 3, 4
+# Where the driver's own modules are; programs do not find them by name.
+OWN = "/opt/rlox"
 # Packages of the bundle; the interpreter runs without `site`, which would find them.
 SITE = "/opt/rlox/site"
 ENDED = b"end\n"
@@ -48,7 +52,7 @@ def load(source, name):
     sys.modules[name] = module
     # The interpreter runs without `site`, which would define these.
     builtins.exit = builtins.quit = sys.exit
-    sys.argv = [NAME]
+    sys.argv = [NAME, *ARGUMENTS]
     exec(compile(source, NAME, "exec"), module.__dict__)
     return module.__dict__
 
@@ -81,33 +85,64 @@ def report(error, source):
     sys.stderr.flush()
 
 
-def run(source):
+def run(source, end=None, too_early=None):
+    """Runs the program as a script. `end` learns how it ended, where somebody wants to know; `too_early` says of a
+    `SystemExit` at which line it left too early, or 0."""
     keep_source(source)
     try:
         load(source, "__main__")
-    except SystemExit:
+    except SystemExit as error:
+        line = too_early(error, source, NAME) if too_early is not None else 0
+        if end is not None:
+            end.word = b"exit %d\n" % line if line else ENDED
         raise
     except BaseException as error:
         report(error, source)
         sys.exit(1)
+    if end is not None:
+        end.word = ENDED
 
 
-def tell_end(channel):
-    """Registers the message that the program came to its own end: after all of its own exit handlers."""
-    import atexit
+class End:
+    """Tells on a descriptor that the program came to its own end: after all of its own exit handlers, and only if
+    the driver has seen that end. A program that has exit handlers run early tells nothing."""
 
-    process = os.getpid()
-    os.set_inheritable(channel, False)
+    def __init__(self, channel, before=None):
+        import atexit
 
-    def ended():
-        if os.getpid() == process:
-            os.write(channel, ENDED)
+        self.word = None
+        self._channel, self._before, self._process = channel, before, os.getpid()
+        os.set_inheritable(channel, False)
+        atexit.register(self._tell)
 
-    atexit.register(ended)
+    def _tell(self):
+        if os.getpid() != self._process:
+            return
+        if self._before is not None:
+            try:
+                self._before()
+            except OSError:
+                # The program closed what is not its own; what it was to hand back is missing.
+                self._before = None
+        if self.word is not None:
+            os.write(self._channel, self.word)
+
+
+def run_script(source):
+    global NAME, ARGUMENTS
+    sys.path.insert(0, OWN)
+    import script
+
+    # A module of the program may have its name.
+    del sys.path[0], sys.modules["script"]
+    plan = script.Plan()
+    NAME, ARGUMENTS = plan.name, plan.arguments
+    sys.path.insert(0, os.path.dirname(os.path.abspath(NAME)))
+    run(source, End(CHANNEL, plan.hand_back), None if plan.exit_anywhere else script.left_at)
 
 
 def serve(source):
-    sys.path.insert(0, "/opt/rlox")
+    sys.path.insert(0, OWN)
     import server
 
     del sys.path[0]
@@ -137,9 +172,10 @@ def main():
     source = read_source()
     if mode == "serve":
         serve(source)
-    if mode == "judged":
-        tell_end(CHANNEL)
-    run(source)
+    if mode == "script":
+        run_script(source)
+        return
+    run(source, End(CHANNEL) if mode == "judged" else None)
 
 
 if __name__ == "__main__":

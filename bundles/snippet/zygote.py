@@ -15,7 +15,10 @@ from _frozen_importlib import ModuleSpec
 
 PROGRAMS = "/opt/rlox"
 # Read by both ends of the conversation, and by nothing that a program would miss.
-OWN = ("driver", "server", "exports", "foreign", "staging", "channel", "codec", "shared", "values", "files")
+OWN = (
+    *("driver", "script", "server", "exports", "foreign", "staging"),
+    *("channel", "codec", "shared", "values", "files"),
+)
 
 root = ""
 
@@ -174,8 +177,10 @@ def enter(command_line):
     if generator is not None:
         generator.seed()
     if arguments[1:] != ["serve"]:
+        kept = "script" if arguments[1:] == ["script"] else None
         for name in OWN[1:]:
-            sys.modules.pop(name, None)
+            if name != kept:
+                sys.modules.pop(name, None)
     sys.argv = arguments
     driver = sys.modules.pop("driver")
     driver.__name__ = "__main__"

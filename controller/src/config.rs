@@ -108,6 +108,26 @@ pub(crate) struct ServiceConfig {
     pub(crate) pool: u16,
     /// Modules that launchers import once, for all programs; `None` executes an interpreter in each container.
     pub(crate) preload: Option<Vec<String>>,
+    /// What other servers' clients get.
+    pub(crate) dialects: DialectConfig,
+}
+
+/// What requests in other servers' dialects get, beside the ceilings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DialectConfig {
+    /// The most CPU time and wall clock of one run.
+    pub(crate) timeout: Duration,
+    /// Every end with code 0 counts, as with the originals.
+    pub(crate) lenient_exit: bool,
+}
+
+/// The longest run of a dialect, unless the operator says otherwise: their clients ask for 10 seconds and more.
+pub(crate) const DEFAULT_DIALECT_SECS: f64 = 30.0;
+
+impl Default for DialectConfig {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs_f64(DEFAULT_DIALECT_SECS), lenient_exit: false }
+    }
 }
 
 /// What programs that models write import most, of the standard library and of the bundle's packages. A module that is
@@ -160,6 +180,7 @@ impl Default for ServiceConfig {
             queue: 4096,
             allow_missing_cgroup: false,
             require_landlock: false,
+            dialects: DialectConfig::default(),
         }
     }
 }

@@ -70,6 +70,14 @@ impl Home {
         Err(HomeError::NotPrepared { bundle, runtime: self.runtime.clone() })
     }
 
+    /// The version of a prepared bundle's Python; empty where it does not say.
+    pub(crate) fn python_version(&self, name: &str) -> String {
+        let stamp = self.root.join("bundles").join(name).join("rootfs/opt/rlox/prepared");
+        let text = std::fs::read_to_string(stamp).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("python "));
+        line.and_then(|line| line.split(' ').nth(1)).unwrap_or_default().to_owned()
+    }
+
     /// The benchmark's directory.
     pub(crate) fn harness(&self) -> PathBuf {
         self.root.join("harness")

@@ -4,6 +4,7 @@ use rlox_protocol::Limits;
 
 use crate::config::Granted;
 use crate::judge::Judged;
+use crate::script::{Ran, Script};
 
 /// What to verify.
 #[derive(Debug, Clone)]
@@ -15,12 +16,17 @@ pub(crate) struct Job {
     /// Run nothing more after the first failure.
     pub(crate) early_stop: bool,
     pub(crate) granted: Granted,
+    /// Run as a script for another server's client; then there are no tests.
+    pub(crate) script: Option<Script>,
 }
 
 impl Job {
     /// The launcher's form of its limits.
     pub(crate) fn limits(&self) -> Limits {
-        self.granted.limits(self.expected_bytes())
+        let limits = self.granted.limits(self.expected_bytes());
+        let cpu = self.script.as_ref().and_then(|script| script.cpu);
+        let cpu_ms = cpu.map_or(u64::MAX, |cpu| u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX).max(1));
+        Limits { cpu_ms: limits.cpu_ms.min(cpu_ms), ..limits }
     }
 
     /// Bytes of the longest output that a run may have and still be right, with room for trailing white space.
@@ -47,6 +53,8 @@ pub(crate) struct Finished {
     pub(crate) events: Events,
     pub(crate) stdout: Captured,
     pub(crate) stderr: Captured,
+    /// Of a script.
+    pub(crate) ran: Option<Ran>,
 }
 
 /// What it took, over all containers of the job.

@@ -7,6 +7,7 @@
 use rlox_protocol::{Ending, Outcome};
 use serde::{Deserialize, Serialize};
 
+use crate::script::{Exits, Told};
 use crate::tampering::{Kind, Tampering};
 
 /// The contract's verdict words.
@@ -285,6 +286,21 @@ pub(crate) fn run_only(outcome: &Outcome) -> Judged {
     }
 }
 
+/// A program that is run for a client which judges its output itself: code 0 counts where it came to its own end.
+pub(crate) fn script(outcome: &Outcome, told: Told, exits: Exits) -> Judged {
+    let early = outcome.ending == Ending::Exited(0) && told != Told::End;
+    let judged = run_only(outcome);
+    let counts = !early || exits == Exits::Any;
+    let verdict =
+        if judged.verdict == Verdict::Completed && !counts { Verdict::Error } else { judged.verdict };
+    let detail = match told {
+        Told::Exit(line) => format!("left by SystemExit at line {line}, before its own end"),
+        Told::End | Told::Nothing => "left with code 0 before its own end".to_owned(),
+    };
+    let tampering = early.then_some(Tampering { kind: Kind::ExitBeforeEnd, detail });
+    Judged { verdict, tampering: tampering.into_iter().collect(), ..judged }
+}
+
 /// Statements and stdio runs of one job together: the first that is not a pass decides.
 pub(crate) fn both(first: Judged, second: Judged) -> Judged {
     let offset = first.tests.len();
@@ -458,6 +474,34 @@ mod tests_of_rules {
         assert_eq!(stdio(&ran(good, "3\n")).verdict, Verdict::Failed);
         let crashed = outcome(Ending::Exited(1), 0);
         assert_eq!(stdio(&ran(crashed, "")).verdict, Verdict::Error);
+    }
+
+    #[test]
+    fn a_script_that_leaves_early_completes_only_where_every_exit_counts() {
+        let clean = outcome(Ending::Exited(0), 0);
+        for (told, exits, verdict, seen) in [
+            (Told::End, Exits::Last, Verdict::Completed, 0),
+            (Told::Exit(3), Exits::Last, Verdict::Error, 1),
+            (Told::Nothing, Exits::Last, Verdict::Error, 1),
+            (Told::Nothing, Exits::Anywhere, Verdict::Error, 1),
+            (Told::Nothing, Exits::Any, Verdict::Completed, 1),
+        ] {
+            let judged = script(&clean, told, exits);
+            assert_eq!(
+                (judged.verdict, judged.tampering.len(), judged.reward),
+                (verdict, seen, None),
+                "{told:?}"
+            );
+        }
+        for (ending, oom, verdict) in [
+            (Ending::Exited(3), 0, Verdict::Error),
+            (Ending::Exited(0), 1, Verdict::OomKilled),
+            (Ending::Signaled(11), 0, Verdict::Killed),
+            (Ending::CpuLimit, 0, Verdict::Timeout),
+            (Ending::OutputFlood, 0, Verdict::OutputLimit),
+        ] {
+            assert_eq!(script(&outcome(ending, oom), Told::End, Exits::Any).verdict, verdict, "{ending:?}");
+        }
     }
 
     #[test]

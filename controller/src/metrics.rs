@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::dialects::Counters;
 use crate::job::Finished;
 use crate::judge::Verdict;
 use crate::sandbox::{AheadState, PoolState};
@@ -24,6 +25,8 @@ pub(crate) struct Metrics {
     retries: AtomicU64,
     buckets: [AtomicU64; BUCKETS.len()],
     seconds_micros: AtomicU64,
+    /// Requests in other servers' dialects.
+    pub(crate) dialects: Counters,
 }
 
 impl Metrics {
@@ -131,6 +134,9 @@ impl Metrics {
         line(format_args!("# TYPE rlox_tampering_total counter"));
         for (family, counter) in FAMILIES.iter().zip(&self.tampering) {
             line(format_args!("rlox_tampering_total{{family=\"{family}\"}} {}", read(counter)));
+        }
+        for dialect_line in self.dialects.lines() {
+            line(format_args!("{dialect_line}"));
         }
         line(format_args!("# HELP rlox_refused_reports_total Reports of the grader that were not believed."));
         line(format_args!("# TYPE rlox_refused_reports_total counter"));

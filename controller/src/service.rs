@@ -1,7 +1,7 @@
 //! The verification service without HTTP: surroundings, pool, counters, and one call per job.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::{
     DEFAULT_MEMORY_MB, DEFAULT_OUTPUT_BYTES, DEFAULT_PIDS, DEFAULT_WALL_FACTOR, Granted, ServiceConfig,
@@ -120,6 +120,7 @@ impl Service {
                 pids: DEFAULT_PIDS,
                 output_bytes: DEFAULT_OUTPUT_BYTES,
             },
+            script: None,
         };
         let queued = self.pool.try_submit(job).map_err(|error| failed(error.to_string()))?;
         let finished = queued.blocking_recv().map_err(|error| failed(error.to_string()))??;
@@ -133,6 +134,14 @@ impl Service {
     pub(crate) async fn verify(&self, job: Job) -> Result<Finished, VerifyError> {
         let queued = self.pool.try_submit(job).inspect_err(|_| self.metrics.rejected())?;
         self.answer(queued).await
+    }
+
+    /// Runs a script whose answer is of use only until then. What runs goes on to its end, what waits is dropped.
+    pub(crate) async fn run_script(&self, job: Job, answer_by: Instant) -> Result<Finished, VerifyError> {
+        tokio::time::timeout_at(answer_by.into(), self.verify(job)).await.unwrap_or_else(|_| {
+            self.metrics.rejected();
+            Err(SubmitError::Late.into())
+        })
     }
 
     /// One verification of a batch; waits for room in the queue.
@@ -149,6 +158,10 @@ impl Service {
             Ok(finished) => {
                 self.metrics.finished(&finished);
                 Ok(finished)
+            }
+            Err(SandboxError::Late) => {
+                self.metrics.rejected();
+                Err(SubmitError::Late.into())
             }
             Err(error) => {
                 self.metrics.fault();

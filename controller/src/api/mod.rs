@@ -1,6 +1,8 @@
 //! HTTP: decode, encode, status codes. The only place that knows them.
 
 mod batch;
+mod body;
+mod dialects;
 mod health;
 mod problem;
 mod verify;
@@ -37,13 +39,15 @@ pub(crate) struct Api {
     /// SHA-256 of the bearer token that every call but `/health` needs.
     token: Option<[u8; 32]>,
     batches: Arc<tokio::sync::Semaphore>,
+    /// Room for bodies of dialects, which may be large.
+    bodies: body::Room,
 }
 
 impl Api {
     /// Handlers over a service.
     pub(crate) fn new(service: Arc<Service>, token: Option<&str>) -> Self {
         let token = token.map(|token| Sha256::digest(token.as_bytes()).into());
-        Self { service, token, batches: Arc::new(tokio::sync::Semaphore::new(64)) }
+        Self { service, token, batches: Arc::new(tokio::sync::Semaphore::new(64)), bodies: body::Room::new() }
     }
 
     /// All routes.
@@ -52,9 +56,14 @@ impl Api {
             .route("/verify", post(verify::verify).layer(DefaultBodyLimit::max(MAX_VERIFY_BODY)))
             .route("/verify/batch", post(batch::batch).layer(DefaultBodyLimit::max(MAX_BATCH_BODY)))
             .route("/metrics", get(health::metrics))
+            .route("/run_code", post(dialects::run_code).layer(DefaultBodyLimit::max(body::MAX_BODY)))
+            .route("/submit", post(dialects::submit).layer(DefaultBodyLimit::max(body::MAX_BODY)))
+            .route("/api/v2/execute", post(dialects::execute).layer(DefaultBodyLimit::max(body::MAX_BODY)))
+            .route("/api/v2/runtimes", get(dialects::runtimes))
             .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
             .route_layer(from_fn_with_state(self.clone(), authorise))
             .route("/health", get(health::health))
+            .route("/v1/ping", get(dialects::ping))
             .fallback(not_found)
             .method_not_allowed_fallback(wrong_method)
             .with_state(self)

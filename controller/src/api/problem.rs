@@ -44,8 +44,9 @@ impl Problem {
     }
 
     pub(super) fn not_found(path: &str) -> Self {
-        let detail =
-            format!("no {path} here; see GET /health, GET /metrics, POST /verify, POST /verify/batch");
+        let detail = format!(
+            "no {path} here; see GET /health, GET /metrics, POST /verify, POST /verify/batch, POST /run_code, POST /api/v2/execute"
+        );
         Self::new(StatusCode::NOT_FOUND, "urn:rlox:not-found", "not found", detail)
     }
 
@@ -58,6 +59,33 @@ impl Problem {
         let busy =
             Self::new(StatusCode::TOO_MANY_REQUESTS, "urn:rlox:queue-full", "the queue is full", detail);
         Self { retry_after_secs: Some(1), ..busy }
+    }
+
+    /// The same for clients that try again after this status alone.
+    pub(super) fn busy_gateway(detail: impl Into<String>) -> Self {
+        let kind = "urn:rlox:queue-full";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, kind, "the service is overloaded", detail)
+    }
+
+    pub(super) fn too_large(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "urn:rlox:too-large", "the body is too large", detail)
+    }
+
+    pub(super) fn malformed(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "urn:rlox:malformed", "the body is not JSON", detail)
+    }
+
+    pub(super) fn media_type() -> Self {
+        let title = "send Content-Type: application/json";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "urn:rlox:media-type", title, title)
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
     }
 
     /// A failure of ours.
@@ -84,7 +112,9 @@ impl From<JsonRejection> for Problem {
 impl From<VerifyError> for Problem {
     fn from(error: VerifyError) -> Self {
         match error {
-            VerifyError::Submit(SubmitError::Full) => Self::busy("retry after the time in Retry-After"),
+            VerifyError::Submit(SubmitError::Full | SubmitError::Late) => {
+                Self::busy("retry after the time in Retry-After")
+            }
             VerifyError::Submit(SubmitError::Closed) => Self::fault("the service is shutting down"),
             VerifyError::Sandbox(error) => {
                 tracing::error!(%error, "a verification has no verdict");
@@ -96,7 +126,7 @@ impl From<VerifyError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = self.status();
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let kind: (HeaderName, HeaderValue) =
             (header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -104,7 +104,15 @@ impl VerifyRequest {
             .into_iter()
             .map(|entry| StdioTest { stdin: entry.stdin, stdout: entry.stdout })
             .collect();
-        Ok(Job { id, code: self.code, tests: self.tests, stdio, early_stop: self.early_stop, granted })
+        Ok(Job {
+            id,
+            code: self.code,
+            tests: self.tests,
+            stdio,
+            early_stop: self.early_stop,
+            granted,
+            script: None,
+        })
     }
 }
 
@@ -172,7 +180,7 @@ impl VerifyResponse {
 
     /// Encodes a finished job.
     pub(crate) fn new(finished: Finished, environment: &Environment) -> Self {
-        let Finished { job_id, granted, judged, usage, events, stdout, stderr } = finished;
+        let Finished { job_id, granted, judged, usage, events, stdout, stderr, ran: _ } = finished;
         Self {
             id: job_id,
             verdict: judged.verdict,

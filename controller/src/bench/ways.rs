@@ -275,6 +275,7 @@ mod tests {
             events: Events::default(),
             stdout: Captured { text: stdout.into(), truncated: false },
             stderr: Captured::default(),
+            ran: None,
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::{Failure, runtime};
 use crate::api::Api;
-use crate::config::{Ceilings, DEFAULT_WALL_FACTOR, ServiceConfig};
+use crate::config::{Ceilings, DEFAULT_DIALECT_SECS, DEFAULT_WALL_FACTOR, DialectConfig, ServiceConfig};
 use crate::home::Home;
 use crate::server;
 use crate::service::Service;
@@ -34,6 +34,13 @@ pub(super) struct ServeArgs {
     /// Stop, too, when standard input ends: for a parent that must not leave a service behind.
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
+    /// Most seconds of one run for clients of SandboxFusion and Piston, which ask for fixed times.
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_DIALECT_SECS, value_parser = seconds)]
+    dialect_timeout_secs: f64,
+    /// For clients of SandboxFusion and Piston, take every end with code 0 for a success, also one before the
+    /// program's own end. Their own servers do so.
+    #[arg(long)]
+    lenient_exit: bool,
     #[command(flatten)]
     pub(super) service: ServiceArgs,
 }
@@ -143,6 +150,7 @@ impl ServiceArgs {
             queue: usize::try_from(self.queue).unwrap_or(default.queue),
             allow_missing_cgroup: self.allow_missing.contains(&Layer::Cgroup),
             require_landlock: self.require.contains(&ExtraLayer::Landlock),
+            dialects: default.dialects,
         }
     }
 }
@@ -185,9 +193,19 @@ pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
         let _context = runtime.enter();
         server::StopSignals::catch()?
     };
-    let service = Service::start(Home::find()?, args.service.config())?;
+    let dialects = DialectConfig {
+        timeout: Duration::from_secs_f64(args.dialect_timeout_secs),
+        lenient_exit: args.lenient_exit,
+    };
+    let service = Service::start(Home::find()?, ServiceConfig { dialects, ..args.service.config() })?;
     let ceilings = service.config.ceilings;
-    let patience = ceilings.timeout.mul_f64(ceilings.wall_factor) + server::DRAIN_SLACK;
+    let longest = ceilings.timeout.max(dialects.timeout);
+    let patience = longest.mul_f64(ceilings.wall_factor) + server::DRAIN_SLACK;
+    if dialects.lenient_exit {
+        tracing::warn!(
+            "--lenient-exit: in other servers' dialects a program that leaves early with code 0 is a success"
+        );
+    }
     runtime.block_on(async {
         let (stop, stopped) = watch::channel(false);
         let api = Api::new(service.clone(), token.as_deref());

@@ -43,6 +43,7 @@ impl Corpus {
             stdio: Vec::new(),
             early_stop: false,
             granted,
+            script: None,
         }
     }
 

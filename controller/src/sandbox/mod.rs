@@ -5,6 +5,7 @@ mod environment;
 mod grader;
 mod launcher;
 mod memfd;
+mod plan;
 mod pool;
 mod reporting;
 mod reports;
@@ -13,6 +14,7 @@ mod worker;
 pub(crate) use ahead::AheadState;
 pub(crate) use environment::{Environment, EnvironmentError};
 pub(crate) use launcher::Launcher;
+pub(crate) use plan::FETCH_BYTES;
 pub(crate) use pool::{Pool, PoolState, Queued, SubmitError};
 
 /// The sandbox failed; nothing is known about the program. Never a reward of 0.
@@ -52,6 +54,9 @@ pub(crate) enum SandboxError {
         /// What was missing or wrong.
         reason: String,
     },
+    /// No worker was free while there was time for an answer.
+    #[error("no worker was free in time")]
+    Late,
     /// A system call of ours failed.
     #[error("{action}: {reason}")]
     System {

@@ -31,6 +31,9 @@ pub(crate) enum SubmitError {
     /// The queue is full.
     #[error("the queue is full")]
     Full,
+    /// The answer would come when nobody waits for it any more.
+    #[error("there was no answer in time")]
+    Late,
     /// The service is shutting down.
     #[error("the service is shutting down")]
     Closed,
@@ -133,6 +136,12 @@ fn work(mut worker: Worker, receiver: &Receiver<Ticket>, busy: &AtomicU64) {
     while let Ok(ticket) = receiver.recv_blocking() {
         if ticket.answer.is_closed() {
             // Its client left before it began.
+            continue;
+        }
+        let late =
+            ticket.job.script.as_ref().is_some_and(|script| script.too_late(ticket.job.granted.timeout));
+        if late {
+            drop(ticket.answer.send(Err(SandboxError::Late)));
             continue;
         }
         busy.fetch_add(1, Ordering::Relaxed);

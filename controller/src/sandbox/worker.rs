@@ -14,12 +14,14 @@ use rlox_protocol::{Command, DescriptorRole, Limits, Outcome, Reply, SandboxRequ
 use super::grader::{Grader, authenticate};
 use super::launcher::{stream_pair, timeout};
 use super::memfd::sealed;
+use super::plan::{fetch_file, fetched, plan};
 use super::reporting::Reporting;
 use super::reports::Refused;
 use super::{Environment, Launcher, SandboxError};
 use crate::config::Granted;
 use crate::job::{Captured, Events, Finished, Job, Usage, random_bytes};
 use crate::judge::{self, Judged, StdioRun, Verdict};
+use crate::script::{Fetched, Ran, Script, Told};
 use crate::tampering::{Kind, Tampering};
 
 /// A launcher that is this late beyond the program's latest deadline is stuck.
@@ -32,6 +34,21 @@ const ENDED: &[u8] = b"end\n";
 
 /// The interpreter's command line in `bundles/snippet`, less the driver's mode.
 const DRIVER: [&str; 6] = ["/usr/bin/python3", "-I", "-S", "-B", "-Xutf8", "/opt/rlox/driver.pyc"];
+
+/// One program to run, and how.
+#[derive(Clone, Copy)]
+struct Program<'a> {
+    mode: &'a str,
+    stdin: &'a str,
+    script: Option<&'a Script>,
+}
+
+/// What came of it, with what it wrote to the descriptor on which it tells its end.
+struct ProgramRun {
+    outcome: Outcome,
+    told: Vec<u8>,
+    fetched: Vec<Fetched>,
+}
 
 /// Runs jobs with a launcher of its own.
 #[derive(Debug)]
@@ -113,6 +130,7 @@ impl Worker {
     pub(super) fn run(&mut self, job: &Job, queued: Duration) -> Result<Finished, SandboxError> {
         match self.attempt(job, queued) {
             Ok(finished) => Ok(finished),
+            Err(error) if no_time_again(job) => Err(error),
             Err(error) => {
                 tracing::warn!(job = job.id, %error, "the sandbox failed; trying once more");
                 self.attempt(job, queued)
@@ -139,6 +157,11 @@ impl Worker {
             ..Tally::default()
         };
         let mut judged: Option<Judged> = None;
+        let mut ran = None;
+        if let Some(script) = &job.script {
+            let (judged_script, ran_script) = self.run_script(job, script, source, &mut tally)?;
+            (judged, ran) = (Some(judged_script), Some(ran_script));
+        }
         if !job.tests.is_empty() {
             let (mut first, mut pressed) = self.run_tests(job, source, &mut tally)?;
             if pressed {
@@ -162,8 +185,8 @@ impl Worker {
         let judged = match judged {
             Some(judged) => judged,
             None => {
-                let (outcome, _) = self.run_fairly(job, source, ("run", ""), &mut tally)?;
-                judge::run_only(&outcome)
+                let program = Program { mode: "run", stdin: "", script: None };
+                judge::run_only(&self.run_fairly(job, source, program, &mut tally)?.outcome)
             }
         };
         let mut judged = judged;
@@ -179,6 +202,7 @@ impl Worker {
             events: tally.events,
             stdout: tally.stdout,
             stderr: tally.stderr,
+            ran,
         })
     }
 
@@ -210,52 +234,85 @@ impl Worker {
         })
     }
 
-    /// Runs the program as a script; also says what it wrote to the descriptor on which it tells its end.
+    /// Runs the program as a script.
     fn run_program(
         &mut self,
         job: &Job,
         source: &[u8],
-        mode: &str,
-        stdin: &str,
-    ) -> Result<(Outcome, Vec<u8>), SandboxError> {
+        program: Program<'_>,
+    ) -> Result<ProgramRun, SandboxError> {
         let code = sealed(c"rlox-source", source)?;
-        let input = sealed(c"rlox-stdin", stdin.as_bytes())?;
+        let input = sealed(c"rlox-stdin", program.stdin.as_bytes())?;
         let (ended, ending) = watched_pipe()?;
-        let roles = vec![DescriptorRole::Preserve, DescriptorRole::Preserve, DescriptorRole::Stdin];
-        let request = self.request(job.limits(), mode, roles)?;
+        let plan = program.script.map(plan).transpose()?;
+        let wanted = program.script.map_or(0, |script| script.wanted.len());
+        let back = (wanted > 0).then(fetch_file).transpose()?;
+        let mut descriptors = vec![input.as_fd(), code.as_fd(), ending.as_fd()];
+        descriptors.extend(plan.as_ref().map(AsFd::as_fd));
+        descriptors.extend(back.as_ref().map(AsFd::as_fd));
+        let mut roles = vec![DescriptorRole::Stdin];
+        roles.resize(descriptors.len(), DescriptorRole::Preserve);
+        let request = self.request(job.limits(), program.mode, roles)?;
         self.shape = Some(request.clone());
         let launcher = self.launcher()?;
-        launcher.run(request, &[code.as_fd(), ending.as_fd(), input.as_fd()])?;
+        launcher.run(request, &descriptors)?;
         drop(ending);
         let outcome = wait_outcome(launcher, Instant::now() + job.granted.wall_most() + LATE)?;
-        Ok((outcome, written(ended)?))
+        let fetched = back.map_or(Ok(Vec::new()), |file| fetched(&file, wanted))?;
+        Ok(ProgramRun { outcome, told: written(ended)?, fetched })
     }
 
-    /// Runs the program as a script, in mode and with standard input as given; once more where the load of the
-    /// machine may have cost it its time.
+    /// Runs the program as a script; once more where the load of the machine may have cost it its time.
     fn run_fairly(
         &mut self,
         job: &Job,
         source: &[u8],
-        (mode, stdin): (&str, &str),
+        program: Program<'_>,
         tally: &mut Tally,
-    ) -> Result<(Outcome, Vec<u8>), SandboxError> {
-        let mut run = self.run_program(job, source, mode, stdin)?;
-        tally.add(&run.0, job.granted.output_bytes);
-        if judge::under_pressure(&run.0) {
+    ) -> Result<ProgramRun, SandboxError> {
+        let mut run = self.run_program(job, source, program)?;
+        tally.add(&run.outcome, job.granted.output_bytes);
+        let mut pressed = judge::under_pressure(&run.outcome);
+        if pressed && !no_time_again(job) {
             tally.events.retries += 1;
-            run = self.run_program(job, source, mode, stdin)?;
-            tally.add(&run.0, job.granted.output_bytes);
-            tally.events.pressure |= judge::under_pressure(&run.0);
+            run = self.run_program(job, source, program)?;
+            tally.add(&run.outcome, job.granted.output_bytes);
+            pressed = judge::under_pressure(&run.outcome);
         }
+        tally.events.pressure |= pressed;
         Ok(run)
+    }
+
+    fn run_script(
+        &mut self,
+        job: &Job,
+        script: &Script,
+        source: &[u8],
+        tally: &mut Tally,
+    ) -> Result<(Judged, Ran), SandboxError> {
+        let program = Program { mode: "script", stdin: &script.stdin, script: Some(script) };
+        let ProgramRun { outcome, told, fetched } = self.run_fairly(job, source, program, tally)?;
+        let (told, stray) = told_of(&told);
+        let mut judged = judge::script(&outcome, told, script.exits);
+        judged.tampering.extend(stray);
+        let ran = Ran {
+            ending: outcome.ending,
+            told,
+            wall_secs: outcome.wall_secs,
+            cpu_secs: outcome.cpu_secs,
+            fetched,
+            stdout_bytes: outcome.stdout.total,
+            stderr_bytes: outcome.stderr.total,
+        };
+        Ok((judged, ran))
     }
 
     fn run_stdio(&mut self, job: &Job, source: &[u8], tally: &mut Tally) -> Result<Judged, SandboxError> {
         let mut runs = Vec::with_capacity(job.stdio.len());
         let mut strays = Vec::new();
         for test in &job.stdio {
-            let (outcome, told) = self.run_fairly(job, source, ("judged", &test.stdin), tally)?;
+            let program = Program { mode: "judged", stdin: &test.stdin, script: None };
+            let ProgramRun { outcome, told, fetched: _ } = self.run_fairly(job, source, program, tally)?;
             let ended = told == ENDED;
             if !ended {
                 strays.extend(stray_write(&told));
@@ -319,6 +376,23 @@ impl Worker {
         judged.tampering.extend(stray_write(&written(trap)?));
         let pressed = pressed(&judged);
         Ok((judged, pressed))
+    }
+}
+
+/// Whether a second run of this job would only end when nobody waits for it any more.
+fn no_time_again(job: &Job) -> bool {
+    job.script.as_ref().is_some_and(|script| script.too_late(job.granted.timeout))
+}
+
+/// What the driver says of a script's end; anything but its own words is a stray write.
+fn told_of(bytes: &[u8]) -> (Told, Option<Tampering>) {
+    if bytes == ENDED {
+        return (Told::End, None);
+    }
+    let line = std::str::from_utf8(bytes).ok().and_then(|text| text.strip_prefix("exit "));
+    match line.and_then(|line| line.strip_suffix('\n')?.parse().ok()) {
+        Some(line) => (Told::Exit(line), None),
+        None => (Told::Nothing, stray_write(bytes)),
     }
 }
 

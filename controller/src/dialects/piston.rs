@@ -1,0 +1,454 @@
+//! Piston's `POST /api/v2/execute`, as open-r1's client sends and reads it.
+//!
+//! That client takes a run for right where `code` is 0. So 0 is for a program that came to its own end with code 0 and
+//! whose output is whole; every other run has another code or a signal, and says why in `message`.
+
+use std::time::{Duration, Instant};
+
+use rlox_protocol::Ending;
+use serde::{Deserialize, Serialize};
+
+use super::languages::{self, LANGUAGES, Language};
+use super::{Refusal, Server, Terms, Undecided, files};
+use crate::job::{Finished, Job, random_id};
+use crate::judge::Verdict;
+use crate::script::Script;
+
+/// Limits in milliseconds of requests that name none, as with the original.
+const RUN_TIMEOUT_MS: f64 = 3000.0;
+/// A client that hears nothing for 30 seconds gives up.
+const PATIENCE: Duration = Duration::from_secs(28);
+/// Time for everything but the program, where a client grants it longer.
+const BESIDE: Duration = Duration::from_secs(5);
+const MAX_ARGUMENTS: usize = 256;
+const MAX_ARGUMENT_BYTES: usize = 64 << 10;
+
+/// Text by which open-r1's client knows an overloaded server: it then tries again, up to six times in all.
+const OVERLOADED: &str = "Resource temporarily unavailable";
+const NOT_OVERLOADED: &str = "Resource temporarily-unavailable";
+
+/// The request body. Fields that are not here are ignored, as the original does.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct ExecuteRequest {
+    language: String,
+    version: String,
+    files: Vec<File>,
+    #[serde(default)]
+    stdin: Option<String>,
+    #[serde(default)]
+    args: Option<Vec<String>>,
+    run_timeout: Option<f64>,
+    run_cpu_time: Option<f64>,
+    run_memory_limit: Option<f64>,
+    // Nothing is compiled; what they hold has to be numbers all the same.
+    compile_timeout: Option<f64>,
+    compile_cpu_time: Option<f64>,
+    compile_memory_limit: Option<f64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct File {
+    name: Option<String>,
+    content: String,
+    encoding: Option<String>,
+}
+
+/// A decoded request.
+#[derive(Debug, Clone)]
+pub(crate) struct Decoded {
+    pub(crate) job: Job,
+    pub(crate) frame: Frame,
+}
+
+/// What is needed to answer it.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) terms: Terms,
+    pub(crate) answer_by: Instant,
+    language: &'static str,
+    version: String,
+}
+
+impl Decoded {
+    pub(crate) fn split(self) -> (Job, Frame) {
+        (self.job, self.frame)
+    }
+}
+
+/// A limit as the original takes it: absent, zero or a number up to the server's own, in its words.
+fn limit(name: &str, asked: Option<f64>, most: f64) -> Result<Option<f64>, Refusal> {
+    match asked {
+        None => Ok(None),
+        Some(value) if value.is_nan() || value < 0.0 && !name.ends_with("memory_limit") => {
+            Refusal::invalid(format!("{name} must be non-negative"))
+        }
+        // Piston's own way to say that there is no limit.
+        Some(value) if value <= 0.0 => Ok(None),
+        Some(value) if value > most => {
+            Refusal::invalid(format!("{name} cannot exceed the configured limit of {most}"))
+        }
+        Some(value) => Ok(Some(value)),
+    }
+}
+
+fn millis(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value / 1000.0).unwrap_or_default().max(Duration::from_millis(10))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a positive number below the server's limit on memory"
+)]
+fn mebibytes(bytes: f64) -> u64 {
+    (bytes / f64::from(1 << 20)).ceil() as u64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a limit on memory")]
+fn bytes(mebibytes: u64) -> f64 {
+    (mebibytes << 20) as f64
+}
+
+impl ExecuteRequest {
+    /// The job of a server whose Python has this version.
+    pub(crate) fn decode(
+        self,
+        server: &Server,
+        version: &str,
+        received: Instant,
+    ) -> Result<Decoded, Refusal> {
+        let language = languages::of_piston(&self.language, &self.version, version)?;
+        let most = server.timeout.as_secs_f64() * 1000.0;
+        for (name, asked) in
+            [("compile_timeout", self.compile_timeout), ("compile_cpu_time", self.compile_cpu_time)]
+        {
+            limit(name, asked, f64::INFINITY)?;
+        }
+        limit("compile_memory_limit", self.compile_memory_limit, f64::INFINITY)?;
+        let run = limit("run_timeout", self.run_timeout, most)?.unwrap_or(RUN_TIMEOUT_MS.min(most));
+        let cpu = limit("run_cpu_time", self.run_cpu_time, most)?.map(millis);
+        let memory = limit("run_memory_limit", self.run_memory_limit, bytes(server.ceilings.memory_mb))?;
+        let memory_mb = memory.map_or(server.ceilings.memory_mb, mebibytes);
+        let timeout = millis(run);
+        let patience = PATIENCE.max(timeout + BESIDE);
+        let answer_by = received + patience;
+        let arguments = self.args.unwrap_or_default();
+        let argument_bytes: usize = arguments.iter().map(String::len).sum();
+        if arguments.len() > MAX_ARGUMENTS || argument_bytes > MAX_ARGUMENT_BYTES {
+            return Err(Refusal::TooLarge(format!(
+                "{} args with {argument_bytes} bytes; at most {MAX_ARGUMENTS} with {MAX_ARGUMENT_BYTES}",
+                arguments.len()
+            )));
+        }
+        let (name, code, files) = program(self.files)?;
+        let stdin = self.stdin.unwrap_or_default();
+        let script = Script {
+            name,
+            arguments,
+            exits: server.exits(&stdin),
+            stdin,
+            files: files::placed(files)?,
+            wanted: Vec::new(),
+            cpu,
+            answer_by,
+        };
+        let terms = Terms::exactly(server, timeout, memory_mb, patience);
+        let job = Job {
+            id: random_id().map_err(|error| Refusal::Fault(error.to_string()))?,
+            code,
+            tests: Vec::new(),
+            stdio: Vec::new(),
+            early_stop: false,
+            granted: terms.granted(),
+            script: Some(script),
+        };
+        let frame = Frame { terms, answer_by, language: language.piston, version: version.to_owned() };
+        Ok(Decoded { job, frame })
+    }
+}
+
+/// The name and text of the program, which is the first file in UTF-8, and all files with their bytes.
+type Program = (String, String, Vec<(String, Vec<u8>)>);
+
+fn program(files: Vec<File>) -> Result<Program, Refusal> {
+    let mut first = None;
+    let mut all = Vec::with_capacity(files.len());
+    for (index, File { name, content, encoding }) in files.into_iter().enumerate() {
+        let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("file{index}.code"));
+        let bytes = match encoding.as_deref() {
+            Some("base64") => files::from_base64(&name, &content)?,
+            Some("hex") => files::from_hex(&name, &content)?,
+            // Whatever else it says, as with the original.
+            Some(_) | None => {
+                if first.is_none() {
+                    first = Some((files::relative(&name)?, content.clone()));
+                }
+                content.into_bytes()
+            }
+        };
+        all.push((name, bytes));
+    }
+    let missing = || Refusal::Invalid("files must include at least one utf8 encoded file".into());
+    let (name, code) = first.ok_or_else(missing)?;
+    Ok((name, code, all))
+}
+
+/// One stage of the answer.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+struct Stage {
+    stdout: String,
+    stderr: String,
+    output: String,
+    code: Option<i32>,
+    signal: Option<String>,
+    message: Option<String>,
+    status: Option<&'static str>,
+    cpu_time: f64,
+    wall_time: f64,
+    memory: u64,
+}
+
+/// The response body.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ExecuteResponse {
+    language: &'static str,
+    version: String,
+    run: Stage,
+    /// There for interpreted languages as well: open-r1 reads its code.
+    compile: Stage,
+}
+
+/// Why there is no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NoResult {
+    pub(crate) message: String,
+    pub(crate) overloaded: bool,
+}
+
+impl ExecuteResponse {
+    /// Whether the client takes it for a success.
+    pub(crate) fn good(&self) -> bool {
+        self.run.code == Some(0)
+    }
+
+    /// Encodes a finished job.
+    pub(crate) fn new(finished: Finished, frame: &Frame) -> Result<Self, NoResult> {
+        super::decided(&finished, &frame.terms).map_err(|undecided| match undecided {
+            Undecided::Overloaded => NoResult {
+                message: "the server is overloaded: others had the program's time".into(),
+                overloaded: true,
+            },
+            Undecided::Lowered(message) => NoResult { message, overloaded: false },
+        })?;
+        let Some(ran) = &finished.ran else {
+            return Err(NoResult { message: "nothing is known of the run".into(), overloaded: false });
+        };
+        let (code, signal, status) = end(&finished, ran.ending);
+        let mut notes = vec![super::reason(&finished, &frame.terms)];
+        match status {
+            Some("OL") if finished.judged.verdict != Verdict::OutputLimit => {
+                notes.push("stdout length exceeded".into());
+            }
+            Some("EL") => notes.push("stderr length exceeded".into()),
+            _ => {}
+        }
+        if notes.iter().all(String::is_empty) {
+            match (code, &signal) {
+                (Some(code), _) if code != 0 => notes.push(format!("Exited with error status {code}")),
+                (_, Some(signal)) => notes.push(format!("Caught fatal signal {signal}")),
+                _ => {}
+            }
+        }
+        let kinds = super::tampering(&finished);
+        if !kinds.is_empty() {
+            notes.push(format!("seen: {}", kinds.join(", ")));
+        }
+        notes.retain(|note| !note.is_empty());
+        let stderr = finished.stderr.text.replace(OVERLOADED, NOT_OVERLOADED);
+        let output = format!("{}{stderr}", finished.stdout.text);
+        let run = Stage {
+            output,
+            stdout: finished.stdout.text,
+            stderr,
+            code,
+            signal,
+            message: (!notes.is_empty()).then(|| notes.join("; ")),
+            status,
+            cpu_time: ran.cpu_secs * 1000.0,
+            wall_time: ran.wall_secs * 1000.0,
+            memory: finished.usage.memory_peak_bytes,
+        };
+        let compile = Stage { code: Some(0), ..Stage::default() };
+        Ok(Self { language: frame.language, version: frame.version.clone(), run, compile })
+    }
+}
+
+/// Code, signal and status. Code 0 is for completed programs alone, whose output is whole.
+fn end(finished: &Finished, ending: Ending) -> (Option<i32>, Option<String>, Option<&'static str>) {
+    let killed = |status| (None, Some("SIGKILL".to_owned()), Some(status));
+    match (finished.judged.verdict, ending) {
+        (Verdict::Timeout, _) => killed("TO"),
+        (Verdict::OutputLimit, _) => killed("OL"),
+        (Verdict::OomKilled, _) => killed("SG"),
+        (Verdict::Completed, _) if finished.stdout.truncated => killed("OL"),
+        (Verdict::Completed, _) if finished.stderr.truncated => killed("EL"),
+        (Verdict::Completed, _) => (Some(0), None, None),
+        (_, Ending::Signaled(signal)) => (None, Some(signal_name(signal)), Some("SG")),
+        (_, Ending::Exited(code)) if code != 0 => (Some(code), None, Some("RE")),
+        _ => (Some(1), None, Some("RE")),
+    }
+}
+
+fn signal_name(number: i32) -> String {
+    let signal = nix::sys::signal::Signal::try_from(number);
+    signal.map_or_else(|_| format!("SIG{number}"), |signal| signal.as_str().to_owned())
+}
+
+/// An entry of `GET /api/v2/runtimes`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Runtime {
+    language: &'static str,
+    version: String,
+    aliases: &'static [&'static str],
+}
+
+/// All of them.
+pub(crate) fn runtimes(version: &str) -> Vec<Runtime> {
+    let runtime = |each: &Language| Runtime {
+        language: each.piston,
+        version: version.to_owned(),
+        aliases: each.aliases,
+    };
+    LANGUAGES.iter().map(runtime).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{finished, server};
+    use super::*;
+    use crate::script::Exits;
+
+    fn decode(body: &serde_json::Value) -> Result<Decoded, String> {
+        let request: ExecuteRequest =
+            serde_json::from_value(body.clone()).map_err(|error| error.to_string())?;
+        request.decode(&server(), "3.11.2", Instant::now()).map_err(|error| error.to_string())
+    }
+
+    fn with(more: &serde_json::Value) -> serde_json::Value {
+        let mut body =
+            serde_json::json!({"language": "python", "version": "*", "files": [{"content": "print(1)"}]});
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        body
+    }
+
+    fn encode(finished: Finished) -> serde_json::Value {
+        let decoded = decode(&with(&serde_json::json!({}))).unwrap();
+        serde_json::to_value(ExecuteResponse::new(finished, &decoded.frame).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn units_and_defaults_are_the_originals() {
+        let decoded = decode(&with(&serde_json::json!({}))).unwrap();
+        assert_eq!(
+            (decoded.job.granted.timeout, decoded.job.granted.memory_mb),
+            (Duration::from_secs(3), 2048)
+        );
+        let decoded = decode(&with(&serde_json::json!({
+            "run_timeout": 8000, "run_cpu_time": 2000, "run_memory_limit": 268_435_456u64, "compile_timeout": 60000,
+            "stdin": "x", "args": ["-v"]
+        })))
+        .unwrap();
+        let limits = decoded.job.limits();
+        assert_eq!((limits.wall_ms, limits.cpu_ms, limits.memory_bytes), (8000, 2000, 256 << 20));
+        let script = decoded.job.script.unwrap();
+        assert_eq!((script.name.as_str(), script.exits), ("file0.code", Exits::Anywhere));
+        assert_eq!(script.arguments, ["-v"]);
+        let unlimited =
+            decode(&with(&serde_json::json!({ "run_memory_limit": -1, "run_timeout": 0 }))).unwrap();
+        assert_eq!(unlimited.job.granted.memory_mb, 2048);
+    }
+
+    #[test]
+    fn the_first_file_in_utf_8_is_the_program() {
+        let decoded = decode(&with(&serde_json::json!({"files": [
+            {"name": "data.bin", "content": "AAE=", "encoding": "base64"},
+            {"name": "d/run.py", "content": "x = 1", "encoding": "utf8"},
+            {"name": "h", "content": "ff", "encoding": "hex"}
+        ]})))
+        .unwrap();
+        assert_eq!(decoded.job.code, "x = 1");
+        let script = decoded.job.script.unwrap();
+        assert_eq!(script.name, "d/run.py");
+        let contents: Vec<_> = script.files.iter().map(|file| file.content.as_slice()).collect();
+        assert_eq!(contents, [&b"\0\x01"[..], b"x = 1", b"\xff"]);
+    }
+
+    #[test]
+    fn wrong_requests_are_refused_in_the_originals_words() {
+        for (more, why) in [
+            (serde_json::json!({ "language": "cms_ioi" }), "cms_ioi-* runtime is unknown"),
+            (serde_json::json!({ "version": "2" }), "python-2 runtime is unknown"),
+            (serde_json::json!({ "files": [] }), "at least one utf8 encoded file"),
+            (
+                serde_json::json!({ "run_timeout": 31000 }),
+                "run_timeout cannot exceed the configured limit of 30000",
+            ),
+            (serde_json::json!({ "run_memory_limit": 1e12 }), "run_memory_limit cannot exceed"),
+            (serde_json::json!({ "run_cpu_time": -1 }), "run_cpu_time must be non-negative"),
+            (serde_json::json!({ "files": [{"name": "../x", "content": ""}] }), "leads out"),
+            (serde_json::json!({ "args": ["x".repeat(70_000)] }), "args"),
+        ] {
+            let error = decode(&with(&more)).unwrap_err();
+            assert!(error.contains(why), "{more}: {error}");
+        }
+    }
+
+    #[test]
+    fn code_0_is_a_completed_program_alone() {
+        let body = encode(finished(Verdict::Completed, Ending::Exited(0)));
+        assert_eq!((&body["run"]["code"], &body["compile"]["code"]), (&0.into(), &0.into()));
+        assert_eq!((&body["run"]["output"], &body["run"]["memory"]), (&"out\nerr\n".into(), &4096.into()));
+        assert_eq!((&body["run"]["cpu_time"], &body["run"]["wall_time"]), (&125.0.into(), &250.0.into()));
+        for (verdict, ending, code, signal, status) in [
+            (Verdict::Error, Ending::Exited(0), Some(1), None, "RE"),
+            (Verdict::Error, Ending::Exited(7), Some(7), None, "RE"),
+            (Verdict::Killed, Ending::Signaled(11), None, Some("SIGSEGV"), "SG"),
+            (Verdict::OomKilled, Ending::Exited(0), None, Some("SIGKILL"), "SG"),
+            (Verdict::Timeout, Ending::Deadline, None, Some("SIGKILL"), "TO"),
+            (Verdict::OutputLimit, Ending::OutputFlood, None, Some("SIGKILL"), "OL"),
+        ] {
+            let run = &encode(finished(verdict, ending))["run"];
+            let wanted = (&code.into(), &signal.into(), &status.into());
+            assert_eq!((&run["code"], &run["signal"], &run["status"]), wanted, "{verdict:?}");
+        }
+        let mut cut = finished(Verdict::Completed, Ending::Exited(0));
+        cut.stderr.truncated = true;
+        let run = &encode(cut)["run"];
+        assert_eq!((run["code"].is_null(), &run["status"]), (true, &"EL".into()));
+    }
+
+    #[test]
+    fn a_program_cannot_make_the_client_try_again() {
+        let mut tricky = finished(Verdict::Error, Ending::Exited(1));
+        tricky.stderr.text =
+            "Resource Resource temporarily unavailableResource temporarily unavailable".into();
+        let body = encode(tricky);
+        for field in ["stderr", "output"] {
+            assert!(!body["run"][field].as_str().unwrap().contains(OVERLOADED), "{body}");
+        }
+        assert!(!NOT_OVERLOADED.contains(OVERLOADED));
+    }
+
+    #[test]
+    fn without_a_result_there_is_a_reason() {
+        let decoded = decode(&with(&serde_json::json!({}))).unwrap();
+        let mut pressed = finished(Verdict::Timeout, Ending::Deadline);
+        pressed.events.pressure = true;
+        assert!(ExecuteResponse::new(pressed, &decoded.frame).unwrap_err().overloaded);
+        let mut unknown = finished(Verdict::Completed, Ending::Exited(0));
+        unknown.ran = None;
+        assert!(!ExecuteResponse::new(unknown, &decoded.frame).unwrap_err().overloaded);
+    }
+}
