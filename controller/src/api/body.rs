@@ -72,7 +72,7 @@ pub(super) async fn read<T, D, E>(
 where
     T: Send + 'static,
     E: Send + 'static,
-    D: FnOnce(Parsed) -> Result<Result<T, E>, serde_json::Error> + Send + 'static,
+    D: FnOnce(Parsed) -> Result<Result<T, E>, Problem> + Send + 'static,
 {
     let length = announced(request.headers())?;
     let permit = room.take(length)?;
@@ -88,12 +88,7 @@ where
             .map_err(|_| BodyError::Wrong(Problem::fault("decoding failed")))?,
         false => decode(),
     };
-    let decoded = decoded.map_err(|error| {
-        BodyError::Wrong(match error.is_data() {
-            true => Problem::unprocessable(error.to_string()),
-            false => Problem::malformed(error.to_string()),
-        })
-    })?;
+    let decoded = decoded.map_err(BodyError::Wrong)?;
     Ok((decoded, permit))
 }
 
@@ -101,8 +96,16 @@ where
 pub(super) struct Parsed(Bytes);
 
 impl Parsed {
-    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+    /// The request; an error says at which field.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        let mut text = serde_json::Deserializer::from_slice(&self.0);
+        let request =
+            serde_path_to_error::deserialize(&mut text).map_err(|error| match error.inner().is_data() {
+                true => Problem::unprocessable(error.to_string()),
+                false => Problem::malformed(error.to_string()),
+            })?;
+        text.end().map_err(|error| Problem::malformed(error.to_string()))?;
+        Ok(request)
     }
 }
 

@@ -212,7 +212,8 @@ impl RunCodeResponse {
             Fetched::Missing | Fetched::TooLarge | Fetched::NotRead => None,
         });
         let files = files.collect();
-        let (status, code) = status_and_code(finished.judged.verdict, ran.ending, cut);
+        // What is compared has to be whole; what is only looked at need not be.
+        let (status, code) = status_and_code(finished.judged.verdict, ran.ending, finished.stdout.truncated);
         let good = code == Some(0) && complete;
         notes.extend(seen(&finished));
         notes.retain(|note| !note.is_empty());
@@ -351,6 +352,11 @@ mod tests {
         cut.stdout.truncated = true;
         let body = encode(cut, &plain());
         assert_eq!((&body["status"], &body["run_result"]["return_code"]), (&"Failed".into(), &1.into()));
+        assert!(body["message"].as_str().unwrap().contains("output was cut"), "{body}");
+        let mut cut = finished(Verdict::Completed, Ending::Exited(0));
+        cut.stderr.truncated = true;
+        let body = encode(cut, &plain());
+        assert_eq!(body["status"], "Success", "what is compared is whole");
         assert!(body["message"].as_str().unwrap().contains("output was cut"), "{body}");
         let decoded = decode(r#"{"code": "x", "language": "python", "fetch_files": ["a", "b"]}"#).unwrap();
         let mut some = finished(Verdict::Completed, Ending::Exited(0));

@@ -14,6 +14,8 @@ mod contract;
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
+mod dialects;
+#[cfg(test)]
 mod doctor;
 #[cfg(test)]
 mod fairness;
