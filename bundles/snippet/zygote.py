@@ -149,6 +149,8 @@ def warm(below, modules, site):
     sys.path.insert(0, PROGRAMS)
     for name in OWN:
         __import__(name)
+    import rehearsal
+
     del sys.path[0]
     if finder.find_spec("numpy", [site]):
         sys.path.append(site)
@@ -158,6 +160,8 @@ def warm(below, modules, site):
             __import__(name)
         except Exception as error:
             failed.append("%s: %s: %s" % (name, type(error).__name__, error))
+    rehearsal.rehearse()
+    del sys.modules["rehearsal"]
     settle()
     gc.collect()
     # Objects made so far are shared with every copy as long as nobody writes to them; the collector would.

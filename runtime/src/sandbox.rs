@@ -94,8 +94,7 @@ impl Workshop {
         given: &mut Given,
     ) -> Result<Sandbox, RuntimeError> {
         check_id(&request.id)?;
-        let remains =
-            Remains { id: request.id.clone(), cgroup: ContainerCgroup::new(&self.home, &request.id) };
+        let remains = Remains { id: request.id.clone(), cgroup: self.cgroup(&request.id) };
         let made = self.build(request, given);
         if made.is_err() {
             self.remove(&remains);
@@ -123,13 +122,17 @@ impl Workshop {
         let zygote = self.zygote.filter(|_| request.warm && request.env.is_empty());
         let program = Confined { filter: bundle.filter.clone(), handover: Some(theirs.as_raw_fd()), zygote };
         let state = self.staging.state();
-        let create = || Created::create(&request.id, &directory, &state, streams, program);
+        let cgroup = self.cgroup(&request.id);
+        let create = || {
+            cgroup
+                .around(|| Created::create(&request.id, &directory, &state, streams, program))
+                .map_err(RuntimeError::system("entering the container's cgroup"))
+        };
         let created = match zygote {
-            Some(zygote) => zygote.around_fork(create)?,
-            None => create()?,
+            Some(zygote) => zygote.around_fork(create)??,
+            None => create()??,
         };
         drop(theirs);
-        let cgroup = ContainerCgroup::new(&self.home, &request.id);
         let created = created.checked(&spec, bundle.filter.is_some(), &cgroup)?;
         let notifies = bundle.filter.as_ref().is_some_and(|filter| filter.notifies);
         let listener = notifies.then(|| handover::receive_listener(socket.as_fd())).transpose();
@@ -151,6 +154,10 @@ impl Workshop {
             refusals: listener.map(Refusals::of),
             warm: zygote.is_some(),
         })
+    }
+
+    fn cgroup(&self, id: &str) -> ContainerCgroup {
+        ContainerCgroup::new(&self.home, id, self.staging.hierarchies())
     }
 
     /// Removes everything of a container that ended; returns what could not be, and processes that were left.
