@@ -169,14 +169,18 @@ def warm(below, modules, site):
     return failed
 
 
-def enter(command_line):
-    """In a container's first process: what the interpreter would do with this command line."""
-    sys.orig_argv[:] = command_line
-    options = sum(word.startswith("-") for word in command_line)
-    arguments = command_line[1 + options :]
+def arrive():
+    """In a container's first process, before it is known what it is for."""
     generator = sys.modules.get("numpy.random")
     if generator is not None:
         generator.seed()
+
+
+def enter(command_line):
+    """What the interpreter would do with this command line."""
+    sys.orig_argv[:] = command_line
+    options = sum(word.startswith("-") for word in command_line)
+    arguments = command_line[1 + options :]
     if arguments[1:] != ["serve"]:
         for name in OWN[1:]:
             sys.modules.pop(name, None)

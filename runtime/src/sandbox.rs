@@ -40,7 +40,7 @@ pub(crate) struct Given {
     preserve: Vec<OwnedFd>,
 }
 
-/// A created container whose program waits.
+/// A container that waits for its program.
 pub(crate) struct Sandbox {
     /// What it was made for.
     pub(crate) shape: SandboxRequest,
@@ -143,6 +143,8 @@ impl Workshop {
                 return Err(RuntimeError::system("taking over the filter's descriptor")(error));
             }
         };
+        // Up to where it is given its program, nothing but our own code runs.
+        let created = created.started()?;
         Ok(Sandbox {
             shape: request.clone(),
             setup: begun.elapsed(),
@@ -210,9 +212,7 @@ impl Sandbox {
 
     /// Settles what was left open when the container was made, and lets the program go; kills it where that fails.
     fn begin(&mut self, request: &SandboxRequest, given: &Given) -> Result<(), RuntimeError> {
-        self.settle(request, given)
-            .and_then(|()| self.created.start())
-            .inspect_err(|_| self.created.abandon())
+        self.settle(request, given).inspect_err(|_| self.created.abandon())
     }
 
     fn settle(&mut self, request: &SandboxRequest, given: &Given) -> Result<(), RuntimeError> {
