@@ -2,7 +2,7 @@
 
 Only the packages `verl` and `verl.utils` are left empty: importing them whole asks for torch and
 ray, which the client of SandboxFusion does not use. Reads
-`{"url", "calls": [{"solution", "cases", "timeout", "memory_mb"}]}`.
+`{"url", "calls": [{"solution", "cases", "timeout", "memory_mb", "scored"}]}`.
 """
 
 import importlib.util
@@ -41,14 +41,16 @@ def main() -> None:
             memory_limit_mb=memory_mb,
             concurrent_semaphore=semaphore,
         )
-        score = default_compute_score(
-            "codecontests",
-            f"```python\n{call['solution']}\n```",
-            json.dumps(call["cases"]),
-            sandbox_fusion_url=url,
-            concurrent_semaphore=semaphore,
-            memory_limit_mb=memory_mb,
-        )
+        score = None
+        if call.get("scored", True):
+            score = default_compute_score(
+                "codecontests",
+                f"```python\n{call['solution']}\n```",
+                json.dumps(call["cases"]),
+                sandbox_fusion_url=url,
+                concurrent_semaphore=semaphore,
+                memory_limit_mb=memory_mb,
+            )
         statuses = [each["status"] for each in metadata]
         answers.append({"results": results, "statuses": statuses, "score": score})
     json.dump(answers, sys.stdout)

@@ -9,7 +9,9 @@ use crate::support::host::wait_until;
 use crate::support::service::post;
 use crate::support::{SOON, Service, ready};
 
-const LOOP: &str = "print('begun', flush=True)\nwhile True: pass\n";
+/// Ends by its wall clock whatever else this machine does; a loop would be given more of it under load.
+const SLEEP: &str = "import time\nprint('begun', flush=True)\ntime.sleep(60)\n";
+const LOOP: &str = "while True: pass\n";
 const BOMB: &str = "held = []\nwhile True: held.append(b'x' * (8 << 20))\n";
 
 #[test]
@@ -101,14 +103,14 @@ fn time_and_memory_end_a_program_and_are_said() {
         return;
     }
     let service = Service::start();
-    let body = run_code(&service, LOOP, &json!({ "run_timeout": 1 }));
+    let body = run_code(&service, SLEEP, &json!({ "run_timeout": 1 }));
     let run = &body["run_result"];
     assert_eq!(
         (&body["status"], &run["status"], &run["return_code"]),
         (&json!("Failed"), &json!("TimeLimitExceeded"), &json!(null))
     );
     assert_eq!((&run["stdout"], &body["message"]), (&json!("begun\n"), &json!("time limit of 1 s exceeded")));
-    let run = &execute(&service, LOOP, &json!({ "run_timeout": 1000 }))["run"];
+    let run = &execute(&service, SLEEP, &json!({ "run_timeout": 1000 }))["run"];
     assert_eq!(
         (&run["status"], &run["code"], &run["signal"]),
         (&json!("TO"), &json!(null), &json!("SIGKILL")),
@@ -162,7 +164,7 @@ fn a_limit_of_the_servers_own_never_decides() {
         return;
     }
     let service = Service::with(&["--workers", "1", "--dialect-timeout-secs", "1", "--max-memory-mb", "128"]);
-    let asked = json!({ "code": LOOP, "language": "python", "run_timeout": 10, "memory_limit_MB": 1024 });
+    let asked = json!({ "code": SLEEP, "language": "python", "run_timeout": 10, "memory_limit_MB": 1024 });
     let answer = service.post("/run_code", &asked);
     let body = answer.json();
     assert_eq!((&body["status"], &body["run_result"]), (&json!("SandboxError"), &json!(null)), "{body}");
@@ -243,7 +245,7 @@ fn overload_is_504_while_there_is_time_and_when_there_is_none() {
         let address = service.address.clone();
         std::thread::spawn(move || post(&address, "/run_code", &body))
     };
-    let program = |more: Value| with(json!({ "code": LOOP, "language": "python" }), &more);
+    let program = |more: Value| with(json!({ "code": SLEEP, "language": "python" }), &more);
     let running = apart(program(json!({ "run_timeout": 15 })));
     service.wait_busy(1, 0);
     // Its client waits for a second, and ten more; by then the first still runs.
@@ -251,7 +253,7 @@ fn overload_is_504_while_there_is_time_and_when_there_is_none() {
     service.wait_busy(1, 1);
     let answer = service.post("/run_code", &program(json!({})));
     answer.is_problem(504);
-    let refused = service.post("/api/v2/execute", &execution(LOOP, &json!({})));
+    let refused = service.post("/api/v2/execute", &execution(SLEEP, &json!({})));
     assert_eq!((refused.status, refused.json()["message"].is_string()), (429, true), "{refused:?}");
     let answer = waiting.join().unwrap();
     answer.is_problem(504);
