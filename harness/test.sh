@@ -38,7 +38,7 @@ trap 'rm -f "$log"' EXIT
 status=0
 cargo test --release --locked --workspace --no-fail-fast -- --nocapture 2>&1 | tee "$log" || status=$?
 step "Python: trainer harness"
-(cd harness && .venv/bin/python -m pytest -q) || status=$?
+(cd harness && .venv/bin/python -m pytest -q -rs) 2>&1 | tee -a "$log" || status=$?
 passed=$(awk '/^test result:/ { sum += $4 } END { print sum + 0 }' "$log")
 failed=$(awk '/^test result:/ { sum += $6 } END { print sum + 0 }' "$log")
 skipped=$(grep -c '^SKIPPED ' "$log" || true)
