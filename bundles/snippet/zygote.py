@@ -18,7 +18,6 @@ PROGRAMS = "/opt/rlox"
 OWN = ("driver", "server", "exports", "foreign", "staging", "channel", "codec", "shared", "values", "files")
 
 root = ""
-rehearsal = None
 
 
 class Source(external.SourceFileLoader):
@@ -141,7 +140,7 @@ finder = Finder()
 
 def warm(below, modules, site):
     """Imports what snippets are likely to import; returns a line of text on each module that could not be."""
-    global root, rehearsal
+    global root
     root = below
     move_interpreter()
     # What is frozen into the interpreter is no file.
@@ -168,11 +167,6 @@ def warm(below, modules, site):
     # Objects made so far are shared with every copy as long as nobody writes to them; the collector would.
     gc.freeze()
     return failed
-
-
-def written_pages():
-    """What every copy writes to: to be asked when all else is done."""
-    return rehearsal.written_pages()
 
 
 def arrive():

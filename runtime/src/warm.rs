@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -17,7 +16,6 @@ use rlox_protocol::Interpreter as Report;
 use crate::interpreter::Interpreter;
 use crate::python::{CommandLine, Python, end_copies_at_once, settle};
 use crate::spec::{absolute, load};
-use crate::sys;
 
 /// Annotation of a bundle's `config.json`: the program that gets an interpreter ready, compiled, as in the container.
 const ANNOTATION: &str = "org.rlox.zygote";
@@ -31,8 +29,6 @@ const OPTIONS: [&str; 4] = ["-I", "-S", "-B", "-Xutf8"];
 pub(crate) struct Zygote {
     python: Python,
     command_line: CommandLine,
-    /// Memory that every copy writes to.
-    written: &'static [Range<usize>],
 }
 
 impl Zygote {
@@ -60,7 +56,7 @@ impl Zygote {
         let command_line = CommandLine::own()?;
         let words: Vec<&str> = [executable].into_iter().chain(OPTIONS).chain(["-c", ""]).collect();
         let python = Python::start(&below(library), &words)?;
-        let mut zygote = Self { python, command_line, written: &[] };
+        let zygote = Self { python, command_line };
         let report = zygote.warm(&root, Path::new(program), modules)?;
         let mut lines = report.lines().map(str::to_owned);
         let version = lines.next().unwrap_or_default();
@@ -72,8 +68,6 @@ impl Zygote {
             return Err(format!("importing {} started {} threads", modules.join(", "), threads - 1));
         }
         settle()?;
-        // Lives as long as the process.
-        zygote.written = zygote.written_pages()?.leak();
         end_copies_at_once()?;
         look_at_the_processor();
         Ok((zygote, Report::Warm { version, missing: lines.collect() }))
@@ -98,18 +92,6 @@ impl Zygote {
         );
         let report = self.answer(&text).map_err(|reason| format!("{}: {reason}", program.display()))?;
         String::from_utf8(report).map_err(|error| error.to_string())
-    }
-
-    /// Memory that every copy writes to, from a first one that is no container.
-    fn written_pages(&self) -> Result<Vec<Range<usize>>, String> {
-        let words = self.answer("_answer = zygote.written_pages()\n")?;
-        let words: Vec<usize> = words
-            .as_chunks::<{ size_of::<usize>() }>()
-            .0
-            .iter()
-            .map(|bytes| usize::from_ne_bytes(*bytes))
-            .collect();
-        Ok(words.as_chunks().0.iter().map(|[start, end]| *start..*end).collect())
     }
 
     /// The bytes that a piece of text leaves in `_answer`.
@@ -138,10 +120,6 @@ impl Zygote {
         // A copy of a process that may not be looked into cannot look into itself either, in /proc.
         nix::sys::prctl::set_dumpable(true).map_err(|errno| format!("prctl: {errno}"))?;
         nix::sys::prctl::set_name(c"python3").map_err(|errno| format!("prctl: {errno}"))?;
-        for range in self.written {
-            // Page by page, at the first write to each, takes half as long again. What cannot be is done then.
-            sys::populate(range).unwrap_or_default();
-        }
         self.python.after_fork_child();
         self.python.run("zygote.arrive()")
     }

@@ -6,6 +6,7 @@ mod grader;
 mod launcher;
 mod memfd;
 mod pool;
+mod queue;
 mod reporting;
 mod reports;
 mod worker;
