@@ -71,16 +71,12 @@ def written_down():
 
 def rehearse():
     """Leaves nothing behind but what the interpreter remembers."""
-    import _socket
-
     modules, arguments = set(sys.modules), sys.argv
     names = {name: builtins.__dict__.get(name) for name in ("exit", "quit")}
     frames = written_down()
     try:
         for _ in range(RUNS):
-            ours, theirs = _socket.socketpair()
-            ours.sendall(frames)
-            ours.shutdown(_socket.SHUT_WR)
+            ours, theirs = asked(frames)
             converse(theirs.fileno())
             theirs.close()
             check(ours)
@@ -94,6 +90,16 @@ def rehearse():
                 builtins.__dict__[name] = value
         for name in set(sys.modules) - modules:
             del sys.modules[name]
+
+
+def asked(frames):
+    """A channel on which everything has been asked already."""
+    import _socket
+
+    ours, theirs = _socket.socketpair()
+    ours.sendall(frames)
+    ours.shutdown(_socket.SHUT_WR)
+    return ours, theirs
 
 
 def converse(channel):
@@ -118,3 +124,4 @@ def check(channel):
     expected = ["ready"] + ["raised" if at == 8 else "value" for at, _ in enumerate(requests())]
     if words != expected:
         raise AssertionError("the rehearsal went otherwise: %s" % words)
+

@@ -104,7 +104,7 @@ pub(crate) struct ServiceConfig {
     pub(crate) allow_missing_cgroup: bool,
     /// Refuse to start where the kernel lacks Landlock.
     pub(crate) require_landlock: bool,
-    /// Containers made ahead, at most one for each worker.
+    /// Containers made ahead, shared out among the workers.
     pub(crate) pool: u16,
     /// Modules that launchers import once, for all programs; `None` executes an interpreter in each container.
     pub(crate) preload: Option<Vec<String>>,

@@ -4,6 +4,7 @@
 //! killed and removed, and the launcher ends. It holds no secret, and nothing of a program's: what it knows is the
 //! request. A container that it makes ahead waits here for its one program.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -38,7 +39,7 @@ pub struct Options {
 struct Launcher {
     control: OwnedFd,
     workshop: Workshop,
-    waiting: Option<Sandbox>,
+    waiting: VecDeque<Sandbox>,
 }
 
 /// Above any deadline that a controller allows.
@@ -63,7 +64,7 @@ pub fn serve(options: Options) -> Result<(), RuntimeError> {
         bundles: Bundles::default(),
         zygote,
     };
-    let mut launcher = Launcher { control, workshop, waiting: None };
+    let mut launcher = Launcher { control, workshop, waiting: VecDeque::new() };
     let result = launcher.serve(&Reply::Ready(interpreter));
     launcher.discard();
     result
@@ -116,35 +117,54 @@ impl Launcher {
         }
     }
 
-    /// Makes a container that waits for its program.
+    /// Makes one more container that waits for its program; those of another shape go.
     fn prepare(&mut self, request: &SandboxRequest) -> Result<Go, RuntimeError> {
-        self.discard();
+        self.discard_unlike(request);
         // What depends on the deadline is lowered at the start, and nobody may raise it.
         let mut shape = request.clone();
         shape.limits.wall_ms = LONGEST_MS;
-        let made = self.workshop.create(&shape, &mut Given::default());
-        let reply = match &made {
-            Ok(sandbox) => Reply::Prepared { setup_secs: sandbox.setup.as_secs_f64() },
+        let reply = match self.workshop.create(&shape, &mut Given::default()) {
+            Ok(sandbox) => {
+                let setup_secs = sandbox.setup.as_secs_f64();
+                self.waiting.push_back(sandbox);
+                Reply::Prepared { setup_secs, waiting: self.count() }
+            }
             Err(error) => Reply::Unprepared(error.to_fault()),
         };
-        self.waiting = made.ok();
         self.reply(&reply, &[])
     }
 
-    /// The container that waits, where it serves this request and still lives.
+    fn count(&self) -> u16 {
+        u16::try_from(self.waiting.len()).unwrap_or(u16::MAX)
+    }
+
+    /// A container that waits, serves this request and still lives.
     fn waiting_for(&mut self, request: &SandboxRequest) -> Option<Sandbox> {
-        if self.waiting.as_ref().is_some_and(|sandbox| !sandbox.shape.same_shape(request) || sandbox.ended())
-        {
+        self.discard_unlike(request);
+        while let Some(sandbox) = self.waiting.pop_front() {
+            if !sandbox.ended() {
+                return Some(sandbox);
+            }
+            self.abandon(sandbox);
+        }
+        None
+    }
+
+    fn discard_unlike(&mut self, request: &SandboxRequest) {
+        if self.waiting.front().is_some_and(|sandbox| !sandbox.shape.same_shape(request)) {
             self.discard();
         }
-        self.waiting.take()
     }
 
     fn discard(&mut self) {
-        if let Some(sandbox) = self.waiting.take() {
-            let remains = sandbox.abandon();
-            self.workshop.remove(&remains);
+        while let Some(sandbox) = self.waiting.pop_front() {
+            self.abandon(sandbox);
         }
+    }
+
+    fn abandon(&self, sandbox: Sandbox) {
+        let remains = sandbox.abandon();
+        self.workshop.remove(remains);
     }
 
     fn run(&mut self, request: &SandboxRequest, descriptors: Vec<OwnedFd>) -> Result<Go, RuntimeError> {
@@ -163,8 +183,7 @@ impl Launcher {
             Err(error) => return self.reply(&Reply::Fault(error.to_fault()), &[]),
         };
         if !self.reply(&Reply::Started { pid: sandbox.pid() }, &[])? {
-            let remains = sandbox.abandon();
-            self.workshop.remove(&remains);
+            self.abandon(sandbox);
             return Ok(false);
         }
         let (ran, remains) = sandbox.run(self.control.as_fd(), request, given, begun, pooled);
@@ -175,8 +194,8 @@ impl Launcher {
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         // Whoever waits for the answer does not wait for the removal.
         let heard = !orphaned && self.reply(&reply, &files)?;
-        let leftovers = self.workshop.remove(&remains);
-        Ok(heard && self.reply(&Reply::Removed { leftovers }, &[])?)
+        let leftovers = self.workshop.remove(remains);
+        Ok(heard && self.reply(&Reply::Removed { leftovers, waiting: self.count() }, &[])?)
     }
 }
 

@@ -104,6 +104,11 @@ impl<'a> Meter<'a> {
         self.beside = Some(Beside { schedstat, before, waited: Duration::ZERO });
     }
 
+    /// CPU time before the start.
+    pub(crate) fn before(&self) -> Duration {
+        self.before
+    }
+
     /// What the load of the machine took.
     pub(crate) fn load(&self) -> Load {
         let lost = self.deadline.as_ref().map(Deadline::lost).unwrap_or_default();

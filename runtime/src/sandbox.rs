@@ -1,5 +1,6 @@
 //! One container of a launcher: made, perhaps waiting for a while, run once, removed.
 
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -53,12 +54,15 @@ pub(crate) struct Sandbox {
     stderr: Capture,
     refusals: Option<Refusals>,
     warm: bool,
+    mounts: Option<File>,
 }
 
 /// What is still to be removed of a container that ended.
 pub(crate) struct Remains {
     id: String,
     cgroup: ContainerCgroup,
+    /// Its mount namespace: nobody who waits for the end of a process waits until that is taken apart.
+    mounts: Option<File>,
 }
 
 /// A run, and whether somebody is left to hear of it.
@@ -94,10 +98,10 @@ impl Workshop {
         given: &mut Given,
     ) -> Result<Sandbox, RuntimeError> {
         check_id(&request.id)?;
-        let remains = Remains { id: request.id.clone(), cgroup: self.cgroup(&request.id) };
+        let remains = Remains { id: request.id.clone(), cgroup: self.cgroup(&request.id), mounts: None };
         let made = self.build(request, given);
         if made.is_err() {
-            self.remove(&remains);
+            self.remove(remains);
         }
         made
     }
@@ -144,7 +148,9 @@ impl Workshop {
             }
         };
         // Up to where it is given its program, nothing but our own code runs.
-        let created = created.started()?;
+        let created = created.started(&spec)?;
+        // An ordinary user may not hold it.
+        let mounts = File::open(format!("/proc/{}/ns/mnt", created.pid)).ok();
         Ok(Sandbox {
             shape: request.clone(),
             setup: begun.elapsed(),
@@ -155,6 +161,7 @@ impl Workshop {
             stderr,
             refusals: listener.map(Refusals::of),
             warm: zygote.is_some(),
+            mounts,
         })
     }
 
@@ -163,7 +170,8 @@ impl Workshop {
     }
 
     /// Removes everything of a container that ended; returns what could not be, and processes that were left.
-    pub(crate) fn remove(&self, remains: &Remains) -> u64 {
+    pub(crate) fn remove(&self, remains: Remains) -> u64 {
+        drop(remains.mounts);
         let leftovers = remains.cgroup.remove();
         self.staging.remove_bundle(&remains.id);
         leftovers
@@ -189,7 +197,7 @@ impl Sandbox {
     }
 
     fn remains(self) -> Remains {
-        Remains { id: self.shape.id, cgroup: self.cgroup }
+        Remains { id: self.shape.id, cgroup: self.cgroup, mounts: self.mounts }
     }
 
     /// Starts the program and watches it until its end.
@@ -266,7 +274,8 @@ impl Sandbox {
             warm: self.warm,
             setup_secs: setup.as_secs_f64(),
             wall_secs: watched.wall.as_secs_f64(),
-            cpu_secs,
+            // What setting it up took is not the program's.
+            cpu_secs: (cpu_secs - watched.before.as_secs_f64()).max(0.0),
             load: watched.load,
             cgroup,
             refused: self.refusals.take().map(Refusals::finish).unwrap_or_default(),

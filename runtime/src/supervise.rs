@@ -29,6 +29,8 @@ pub(crate) struct Watched {
     pub(crate) ending: Ending,
     pub(crate) wall: Duration,
     pub(crate) load: Load,
+    /// CPU time that its cgroup had counted before the start.
+    pub(crate) before: Duration,
     pub(crate) finished_early: bool,
     /// The process ended under the name that it has until it executes the program.
     pub(crate) unnamed: bool,
@@ -167,9 +169,9 @@ fn follow(created: &Created, watch: &mut Watch<'_>) -> Result<Watched, RuntimeEr
     // Nobody can be asked once it is reaped.
     let unnamed = waits(created.pid.as_raw().unsigned_abs());
     let ending = ending(created.reap()?, state.killed_for);
-    let load = state.meter.load();
+    let (load, before) = (state.meter.load(), state.meter.before());
     let finished_early = state.finished_early;
-    Ok(Watched { ending, wall, load, finished_early, unnamed, orphaned: state.orphaned })
+    Ok(Watched { ending, wall, load, before, finished_early, unnamed, orphaned: state.orphaned })
 }
 
 struct Ready {

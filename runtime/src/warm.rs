@@ -14,7 +14,7 @@ use nix::sys::memfd::{MemFdCreateFlag, memfd_create};
 use rlox_protocol::Interpreter as Report;
 
 use crate::interpreter::Interpreter;
-use crate::python::{CommandLine, Python, end_copies_at_once};
+use crate::python::{CommandLine, Python, end_copies_at_once, settle};
 use crate::spec::{absolute, load};
 
 /// Annotation of a bundle's `config.json`: the program that gets an interpreter ready, compiled, as in the container.
@@ -67,6 +67,7 @@ impl Zygote {
         if threads != 1 {
             return Err(format!("importing {} started {} threads", modules.join(", "), threads - 1));
         }
+        settle()?;
         end_copies_at_once()?;
         look_at_the_processor();
         Ok((zygote, Report::Warm { version, missing: lines.collect() }))
@@ -78,28 +79,32 @@ impl Zygote {
         let place = root.join(place.strip_prefix("/").unwrap_or(place));
         let name = program.file_stem().and_then(|name| name.to_str()).ok_or("its program has no name")?;
         let modules = modules.iter().map(|module| literal(module)).collect::<Result<Vec<_>, _>>()?.join(", ");
-        let mut answer = memfd_create(c"rlox-zygote", MemFdCreateFlag::MFD_CLOEXEC)
-            .map(File::from)
-            .map_err(|error| error.to_string())?;
         let text = format!(
-            "import posix, sys\n\
+            "import sys\n\
              sys.path.insert(0, {place})\n\
              import {name} as zygote\n\
              del sys.path[0]\n\
              _failed = zygote.warm({root}, [{modules}], {site})\n\
-             posix.write({descriptor}, \"\\n\".join([sys.version.split()[0], *_failed]).encode())\n",
+             _answer = \"\\n\".join([sys.version.split()[0], *_failed]).encode()\n",
             place = literal(&place.to_string_lossy())?,
             root = literal(&root.to_string_lossy())?,
             site = literal(SITE)?,
-            descriptor = answer.as_raw_fd(),
         );
-        self.python.run(&text).map_err(|reason| format!("{}: {reason}", program.display()))?;
-        let mut report = String::new();
-        answer
-            .rewind()
-            .and_then(|()| answer.read_to_string(&mut report))
+        let report = self.answer(&text).map_err(|reason| format!("{}: {reason}", program.display()))?;
+        String::from_utf8(report).map_err(|error| error.to_string())
+    }
+
+    /// The bytes that a piece of text leaves in `_answer`.
+    fn answer(&self, text: &str) -> Result<Vec<u8>, String> {
+        let mut file = memfd_create(c"rlox-zygote", MemFdCreateFlag::MFD_CLOEXEC)
+            .map(File::from)
+            .map_err(|error| error.to_string())?;
+        self.python.run(&format!("{text}import posix\nposix.write({}, _answer)\n", file.as_raw_fd()))?;
+        let mut answer = Vec::new();
+        file.rewind()
+            .and_then(|()| file.read_to_end(&mut answer))
             .map_err(|error| format!("reading the interpreter's answer: {error}"))?;
-        Ok(report)
+        Ok(answer)
     }
 
     /// Around the making of a container, of which each process is a copy of this one.

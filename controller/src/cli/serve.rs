@@ -64,7 +64,7 @@ pub(super) struct ServiceArgs {
     /// Sandboxes at once; default: two a core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
-    /// Containers made ahead, at most one for each worker; 0 makes each when it is asked for. Default: one a worker.
+    /// Containers made ahead, shared out among the workers; 0 makes each when it is asked for. Default: one a worker.
     #[arg(long, value_name = "N")]
     pool: Option<u16>,
     /// Where a program's Python comes from.
@@ -145,7 +145,7 @@ impl ServiceArgs {
                 ..default.ceilings
             },
             workers,
-            pool: self.pool.unwrap_or(workers).min(workers),
+            pool: self.pool.unwrap_or(workers),
             preload,
             queue: usize::try_from(self.queue).unwrap_or(default.queue),
             allow_missing_cgroup: self.allow_missing.contains(&Layer::Cgroup),

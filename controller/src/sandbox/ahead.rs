@@ -1,8 +1,9 @@
 //! Containers made ahead of the requests that they serve: how many wait, how often one did, what making them takes.
 //!
-//! Each launcher of snippets holds at most one. It is made when the launcher has nothing else to do, in the shape that
-//! was asked for last, serves one request and is removed. So the pool is never larger than there are workers, is
-//! filled as fast as it is used, and no container is lent twice: it lives in one launcher, which runs one at a time.
+//! Each launcher of snippets holds some, in the shape that was asked for last: one at first, and twice as many with each
+//! request of that shape, up to its share of the pool. One is made at once where none waits, and the others when there
+//! was nothing to do for a moment: a burst of requests meets containers that are ready, and shares the cores with
+//! nothing else. A container serves one request and is removed; no other launcher knows of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -37,9 +38,8 @@ pub(crate) struct AheadState {
 }
 
 impl Ahead {
-    /// A container waits.
+    /// A container was made.
     pub(super) fn made(&self, took: Duration) {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
         self.made.fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.made_micros.fetch_add(micros, Ordering::Relaxed);
@@ -50,9 +50,10 @@ impl Ahead {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One waits no longer.
-    pub(super) fn taken(&self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    /// So many wait in a launcher, after so many before.
+    pub(super) fn waiting(&self, before: u16, now: u16) {
+        self.waiting.fetch_add(u64::from(now), Ordering::Relaxed);
+        self.waiting.fetch_sub(u64::from(before), Ordering::Relaxed);
     }
 
     /// A request met one that waited, or had to wait for its own.

@@ -16,6 +16,8 @@ use super::{Environment, SandboxError};
 
 /// How long a launcher may take to leave after its socket was closed.
 const LEAVE: Duration = Duration::from_secs(5);
+/// How long making a container may take.
+const PREPARE: Duration = Duration::from_secs(60);
 
 /// A running launcher.
 #[derive(Debug)]
@@ -26,7 +28,8 @@ pub(crate) struct Launcher {
     socket: Option<UnixStream>,
     /// It runs snippets, and may hold a container ready.
     snippets: bool,
-    waiting: Cell<bool>,
+    /// Containers that it holds ready.
+    waiting: Cell<u16>,
 }
 
 impl Launcher {
@@ -75,7 +78,7 @@ impl Launcher {
             .spawn()
             .map_err(|error| spawn(format!("{}: {error}", environment.home.runtime.display())))?;
         let environment = Arc::clone(environment);
-        Ok(Self { environment, slot, child, socket: Some(ours), snippets, waiting: Cell::new(false) })
+        Ok(Self { environment, slot, child, socket: Some(ours), snippets, waiting: Cell::new(0) })
     }
 
     /// This launcher's number.
@@ -98,19 +101,30 @@ impl Launcher {
         request: SandboxRequest,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), SandboxError> {
-        self.waits_no_longer();
         self.tell(&Message::Run(Box::new(request)), descriptors)
     }
 
-    /// Asks for a container of this shape to be made ahead; there is no need to wait for it.
-    pub(super) fn prepare(&self, request: SandboxRequest) -> Result<(), SandboxError> {
-        self.tell(&Message::Prepare(Box::new(request)), &[])
+    /// Has a container of this shape made ahead; false where that could not be.
+    pub(super) fn prepare(&self, request: SandboxRequest) -> Result<bool, SandboxError> {
+        self.tell(&Message::Prepare(Box::new(request)), &[])?;
+        let deadline = Instant::now() + PREPARE;
+        while Instant::now() < deadline {
+            match self.wait_reply(deadline)? {
+                Some(Reply::Prepared { .. }) => return Ok(true),
+                Some(Reply::Unprepared(_)) => return Ok(false),
+                Some(_) | None => {}
+            }
+        }
+        Err(SandboxError::Stuck { slot: self.slot, seconds: PREPARE.as_secs_f64() })
     }
 
-    fn waits_no_longer(&self) {
-        if self.waiting.replace(false) {
-            self.environment.ahead.taken();
-        }
+    /// Containers that wait for a program.
+    pub(super) fn waiting(&self) -> u16 {
+        self.waiting.get()
+    }
+
+    fn wait_now(&self, count: u16) {
+        self.environment.ahead.waiting(self.waiting.replace(count), count);
     }
 
     /// Sends a message.
@@ -131,23 +145,25 @@ impl Launcher {
                 }
                 Ok(None)
             }
-            Reply::Prepared { setup_secs } => {
-                self.waiting.set(true);
+            Reply::Prepared { setup_secs, waiting } => {
+                self.wait_now(waiting);
                 ahead.made(Duration::from_secs_f64(setup_secs));
-                Ok(None)
+                Ok(Some(reply))
             }
-            Reply::Unprepared(fault) => {
+            Reply::Unprepared(ref fault) => {
                 ahead.failed();
                 tracing::warn!(slot = self.slot, fault.message, "a container could not be made ahead");
-                Ok(None)
+                Ok(Some(reply))
             }
-            Reply::Removed { leftovers } => {
+            Reply::Removed { leftovers, waiting } => {
+                self.wait_now(waiting);
                 ahead.removed(leftovers);
                 Ok(None)
             }
             Reply::Outcome(mut outcome) => {
                 if self.snippets {
                     ahead.served(outcome.pooled);
+                    self.wait_now(self.waiting.get().saturating_sub(u16::from(outcome.pooled)));
                 }
                 let mut descriptors = descriptors.into_iter();
                 outcome
@@ -174,7 +190,7 @@ impl Launcher {
 
     /// Ends the launcher: closes its socket, waits, and kills it where it does not leave.
     pub(crate) fn stop(&mut self) {
-        self.waits_no_longer();
+        self.wait_now(0);
         self.socket = None;
         let end = Instant::now() + LEAVE;
         loop {
@@ -200,7 +216,7 @@ impl Launcher {
 
     /// Kills a launcher that does not answer, and what its containers left.
     pub(crate) fn kill(&mut self) {
-        self.waits_no_longer();
+        self.wait_now(0);
         self.socket = None;
         let ended = self.child.kill().and_then(|()| self.child.wait());
         if let Err(error) = ended {

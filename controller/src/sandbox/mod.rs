@@ -7,6 +7,7 @@ mod launcher;
 mod memfd;
 mod plan;
 mod pool;
+mod queue;
 mod reporting;
 mod reports;
 mod worker;

@@ -1,15 +1,15 @@
-//! The bounded queue and the workers behind it.
+//! The workers behind the queue.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use async_channel::{Receiver, Sender, TrySendError};
 use tokio::sync::oneshot;
 
 use super::grader::Grader;
-use super::worker::Worker;
+use super::queue::{Queue, Refused, Seat, Taken, Wait};
+use super::worker::{Stock, Worker};
 use super::{Environment, SandboxError};
 use crate::job::{Finished, Job};
 
@@ -39,6 +39,15 @@ pub(crate) enum SubmitError {
     Closed,
 }
 
+impl From<Refused> for SubmitError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => Self::Full,
+            Refused::Closed => Self::Closed,
+        }
+    }
+}
+
 /// What `/health` says of the pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PoolState {
@@ -50,7 +59,7 @@ pub(crate) struct PoolState {
 
 /// Workers with a shared queue.
 pub(crate) struct Pool {
-    sender: Sender<Ticket>,
+    queue: Arc<Queue<Ticket>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     busy: Arc<AtomicU64>,
     workers: u16,
@@ -66,19 +75,20 @@ impl Pool {
         ahead: u16,
     ) -> Result<Self, SandboxError> {
         let grader = Arc::new(Grader::start(environment, workers)?);
-        let (sender, receiver) = async_channel::bounded(capacity);
+        let queue = Arc::new(Queue::new(capacity));
         let busy = Arc::new(AtomicU64::new(0));
         let mut threads = Vec::new();
         for slot in FIRST_SLOT..FIRST_SLOT + workers {
-            let worker = Worker::new(environment, &grader, slot, slot - FIRST_SLOT < ahead);
-            let (receiver, busy) = (receiver.clone(), Arc::clone(&busy));
+            let more = u16::from(slot - FIRST_SLOT < ahead % workers);
+            let worker = Worker::new(environment, &grader, slot, ahead / workers + more);
+            let (queue, busy) = (Arc::clone(&queue), Arc::clone(&busy));
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{slot}"))
-                .spawn(move || work(worker, &receiver, &busy))
+                .spawn(move || work(worker, &queue, &busy))
                 .map_err(SandboxError::system("starting a worker"))?;
             threads.push(thread);
         }
-        Ok(Self { sender, threads: Mutex::new(threads), busy, workers, capacity })
+        Ok(Self { queue, threads: Mutex::new(threads), busy, workers, capacity })
     }
 
     /// The first launcher number that no worker uses.
@@ -89,18 +99,16 @@ impl Pool {
     /// Takes a job if there is room.
     pub(crate) fn try_submit(&self, job: Job) -> Result<Queued, SubmitError> {
         let (answer, queued) = oneshot::channel();
-        match self.sender.try_send(Ticket { job, queued: Instant::now(), answer }) {
-            Ok(()) => Ok(queued),
-            Err(TrySendError::Full(_)) => Err(SubmitError::Full),
-            Err(TrySendError::Closed(_)) => Err(SubmitError::Closed),
-        }
+        self.queue.try_push(Ticket { job, queued: Instant::now(), answer })?;
+        Ok(queued)
     }
 
     /// Takes a job of a batch, waiting for room.
     pub(crate) async fn submit(&self, job: Job) -> Result<Queued, SubmitError> {
         let (answer, queued) = oneshot::channel();
         let ticket = Ticket { job, queued: Instant::now(), answer };
-        self.sender.send(ticket).await.map(|()| queued).map_err(|_| SubmitError::Closed)
+        self.queue.push_when_free(ticket).await?;
+        Ok(queued)
     }
 
     /// How full it is.
@@ -108,14 +116,14 @@ impl Pool {
         PoolState {
             workers: self.workers,
             busy: self.busy.load(Ordering::Relaxed),
-            waiting: self.sender.len(),
+            waiting: self.queue.len(),
             capacity: self.capacity,
         }
     }
 
     /// Takes no more jobs, finishes those taken and ends every launcher. Blocks.
     pub(crate) fn shut_down(&self) {
-        self.sender.close();
+        self.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             if thread.join().is_err() {
@@ -131,25 +139,39 @@ impl Drop for Pool {
     }
 }
 
-fn work(mut worker: Worker, receiver: &Receiver<Ticket>, busy: &AtomicU64) {
-    worker.prepare();
-    while let Ok(ticket) = receiver.recv_blocking() {
-        if ticket.answer.is_closed() {
-            // Its client left before it began.
-            continue;
+/// Nothing was asked for so long: a burst is over, and the cores are free for making containers.
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn work(mut worker: Worker, queue: &Queue<Ticket>, busy: &AtomicU64) {
+    let seat = Seat::new();
+    loop {
+        let wait = match worker.stock() {
+            Stock::Full => Wait::Always,
+            // Those that wait in the queue come first. While this worker makes one, others take what comes.
+            Stock::Empty => Wait::Not,
+            Stock::Some => Wait::For(PAUSE),
+        };
+        match queue.take(&seat, wait) {
+            Taken::Job(ticket) => serve(&mut worker, ticket, busy),
+            Taken::Nothing => worker.prepare(),
+            Taken::Closed => return,
         }
-        let late =
-            ticket.job.script.as_ref().is_some_and(|script| script.too_late(ticket.job.granted.timeout));
-        if late {
-            drop(ticket.answer.send(Err(SandboxError::Late)));
-            continue;
-        }
-        busy.fetch_add(1, Ordering::Relaxed);
-        let result = worker.run(&ticket.job, ticket.queued.elapsed());
-        busy.fetch_sub(1, Ordering::Relaxed);
-        // A client that left does not change what its job did.
-        drop(ticket.answer.send(result));
-        // Those that wait already are in front of this one in the queue, so a job finds a container that is ready.
-        worker.prepare();
     }
+}
+
+fn serve(worker: &mut Worker, ticket: Ticket, busy: &AtomicU64) {
+    if ticket.answer.is_closed() {
+        // Its client left before it began.
+        return;
+    }
+    let late = ticket.job.script.as_ref().is_some_and(|script| script.too_late(ticket.job.granted.timeout));
+    if late {
+        drop(ticket.answer.send(Err(SandboxError::Late)));
+        return;
+    }
+    busy.fetch_add(1, Ordering::Relaxed);
+    let result = worker.run(&ticket.job, ticket.queued.elapsed());
+    busy.fetch_sub(1, Ordering::Relaxed);
+    // A client that left does not change what its job did.
+    drop(ticket.answer.send(result));
 }

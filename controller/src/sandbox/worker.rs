@@ -57,9 +57,18 @@ pub(super) struct Worker {
     grader: Arc<Grader>,
     slot: u16,
     launcher: Option<Launcher>,
-    /// Whether it has a container made ahead, and in which shape.
-    ahead: bool,
+    /// The most containers that are made ahead, how many of them the demand calls for, and their shape.
+    most: u16,
+    target: u16,
     shape: Option<SandboxRequest>,
+}
+
+/// How many containers wait, of those that should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stock {
+    Empty,
+    Some,
+    Full,
 }
 
 /// Containers of one job.
@@ -100,21 +109,40 @@ impl Tally {
 }
 
 impl Worker {
-    pub(super) fn new(environment: &Arc<Environment>, grader: &Arc<Grader>, slot: u16, ahead: bool) -> Self {
+    pub(super) fn new(environment: &Arc<Environment>, grader: &Arc<Grader>, slot: u16, most: u16) -> Self {
         let (environment, grader) = (Arc::clone(environment), Arc::clone(grader));
-        Self { environment, grader, slot, launcher: None, ahead, shape: None }
+        Self { environment, grader, slot, launcher: None, most, target: most.min(1), shape: None }
     }
 
-    /// Has the next container made, in the shape that was asked for last, while there is nothing else to do.
+    /// What there is to do for the pool.
+    pub(super) fn stock(&self) -> Stock {
+        match self.launcher.as_ref().map_or(0, Launcher::waiting) {
+            waiting if waiting >= self.target => Stock::Full,
+            0 => Stock::Empty,
+            _ => Stock::Some,
+        }
+    }
+
+    /// Has a container made, in the shape that was asked for last.
     pub(super) fn prepare(&mut self) {
-        if !self.ahead {
-            return;
-        }
         let prepared = self.next_shape().and_then(|shape| self.launcher()?.prepare(shape));
-        if let Err(error) = prepared {
-            tracing::warn!(slot = self.slot, %error, "no container is made ahead");
-            self.launcher = None;
+        match prepared {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(slot = self.slot, %error, "no container is made ahead");
+                self.launcher = None;
+            }
         }
+        // The next request says how it is with making containers.
+        self.target = 0;
+    }
+
+    /// A request of this shape is about to be served.
+    fn asked_for(&mut self, request: &SandboxRequest) {
+        let same = self.shape.as_ref().is_some_and(|shape| shape.same_shape(request));
+        self.target = if same { self.target.saturating_mul(2).max(1) } else { 1 }.min(self.most);
+        self.shape = Some(request.clone());
     }
 
     fn next_shape(&self) -> Result<SandboxRequest, SandboxError> {
@@ -253,7 +281,7 @@ impl Worker {
         let mut roles = vec![DescriptorRole::Stdin];
         roles.resize(descriptors.len(), DescriptorRole::Preserve);
         let request = self.request(job.limits(), program.mode, roles)?;
-        self.shape = Some(request.clone());
+        self.asked_for(&request);
         let launcher = self.launcher()?;
         launcher.run(request, &descriptors)?;
         drop(ending);
@@ -343,7 +371,7 @@ impl Worker {
         let (trap, trap_end) = watched_pipe()?;
         let roles = vec![DescriptorRole::Preserve; 3];
         let request = self.request(job.limits(), "serve", roles)?;
-        self.shape = Some(request.clone());
+        self.asked_for(&request);
         let grader = Arc::clone(&self.grader);
         let launcher = self.launcher()?;
         // The grader first: a program must not spend its time waiting for a grader that starts again.

@@ -17,6 +17,8 @@ pub enum Reply {
     Prepared {
         /// Seconds spent creating it, checks included.
         setup_secs: f64,
+        /// How many wait now.
+        waiting: u16,
     },
     /// A container could not be made ahead; the next request makes its own.
     Unprepared(Fault),
@@ -24,6 +26,8 @@ pub enum Reply {
     Removed {
         /// Processes, cgroups and files that could not be.
         leftovers: u64,
+        /// Containers that wait now.
+        waiting: u16,
     },
     /// The container passed every check and its program runs.
     Started {

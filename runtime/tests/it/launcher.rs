@@ -147,7 +147,7 @@ impl Launcher {
                     outcome.stderr.read(&mut files).unwrap();
                     found = Some(*outcome);
                 }
-                (Reply::Removed { leftovers }, _) => {
+                (Reply::Removed { leftovers, .. }, _) => {
                     assert_eq!(leftovers, 0);
                     return found.unwrap();
                 }
