@@ -192,7 +192,12 @@ fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     let directory = directory(args.sweep_dir.as_ref())?;
     for key in plan.trials()? {
         let output = directory.join(key.to_string());
-        let arguments = plan.arguments(key, "http://localhost:8231", &output.display().to_string());
+        let arguments = plan.arguments(
+            key,
+            "http://localhost:8231",
+            &output.display().to_string(),
+            &home.corpus().display().to_string(),
+        );
         println!(
             "{} {} {}",
             home.harness().join(".venv/bin/python").display(),

@@ -4,8 +4,10 @@ mod plan;
 mod progress;
 mod record;
 mod scheduler;
+mod states;
 mod store;
 mod trial;
+mod view;
 
 pub(crate) use plan::{Plan, Profile};
 pub(crate) use scheduler::run;

@@ -142,7 +142,7 @@ impl Stage {
         };
         let script = ["/opt/rlox/venv/bin/python", "-E", "-s", "-B", "/opt/rlox/harness/trl_grpo_run.py"];
         let mut args: Vec<String> = script.map(str::to_owned).to_vec();
-        args.extend(plan.arguments(key, SOCKET, OUTPUT));
+        args.extend(plan.arguments(key, SOCKET, OUTPUT, super::plan::CORPUS));
         let bundle = self.environment.home.bundle("trainer");
         let mut mounts = vec![bind(directory, OUTPUT, true), bind(&self.library, "/opt/rlox/lib", false)];
         if key.condition == Condition::Rlox {
