@@ -132,6 +132,11 @@ impl StopSignals {
 
     /// Resolves when one of them has come, also before this was called.
     pub(crate) async fn wait(mut self) {
+        self.next().await;
+    }
+
+    /// Resolves at the next of them.
+    pub(crate) async fn next(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => {}

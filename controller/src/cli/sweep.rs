@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
 use rlox_report::{Sweep, TrialState};
@@ -12,7 +11,10 @@ use super::serve::ServiceArgs;
 use super::{Failure, runtime};
 use crate::home::Home;
 use crate::service::Service;
-use crate::sweep::{Plan, Profile, Store};
+use crate::sweep::{
+    ALL_BUT_FINISHED, Audience, Plan, Profile, Runner, Stop, Store, SweepError, SweepState, SweepView,
+    check_tasks,
+};
 use crate::{corpus, server};
 
 #[derive(Debug, Subcommand)]
@@ -220,46 +222,77 @@ fn run(directory: &Path, plan: Plan, fresh: bool, how: &HowArgs) -> Result<ExitC
     let home = Home::find()?;
     let pins = corpus::check(&home.corpus())?;
     home.bundle("trainer")?;
-    plan.trials()?;
-    let store = Arc::new(Store::open(directory, &plan, &pins, fresh)?);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let parallel = how.parallel.unwrap_or_else(|| u16::try_from(cores.min(8)).unwrap_or(1));
+    let mut plan = plan;
+    plan.parallel = how.parallel.or(plan.parallel);
+    let keys = plan.check()?;
+    check_tasks(&plan, &pins)?;
+    let store = Arc::new(Store::open(directory)?);
+    let id = store.adopt(&plan, &keys, &pins, fresh)?;
     let runtime = runtime()?;
     let signals = {
         let _context = runtime.enter();
         server::StopSignals::catch()?
     };
     let service = Service::start(home, how.service.config())?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let outcome = runtime.block_on(async {
+    let stop = Arc::new(Stop::default());
+    let view = runtime.block_on(async {
         let asked = Arc::clone(&stop);
-        let signals = tokio::spawn(async move {
-            signals.wait().await;
-            eprintln!("\nstopping the running trials; recorded ones are kept");
-            asked.store(true, Ordering::Relaxed);
-        });
-        let outcome = crate::sweep::run(Arc::clone(&service), store, plan, parallel, stop).await;
+        let signals = tokio::spawn(interrupted(signals, asked));
+        let runner = Runner::new(Arc::clone(&service));
+        let view = own(&runner, &store, &id, &stop).await;
         signals.abort();
+        drop(runner);
         server::drain(service).await;
-        outcome
+        view
     })?;
+    ended(&view, directory)
+}
+
+/// The first signal ends the running trials in order, the second ends this process at once: what is recorded is safe.
+async fn interrupted(mut signals: server::StopSignals, stop: Arc<Stop>) {
+    signals.next().await;
+    eprintln!("\nstopping the running trials; recorded ones are kept (once more: stop at once)");
+    stop.cancel();
+    signals.next().await;
+    let this = nix::unistd::Pid::this();
+    if let Err(errno) = nix::sys::signal::kill(this, nix::sys::signal::Signal::SIGKILL) {
+        eprintln!("cannot stop at once: {errno}");
+    }
+}
+
+async fn own(
+    runner: &Runner,
+    store: &Arc<Store>,
+    id: &str,
+    stop: &Arc<Stop>,
+) -> Result<SweepView, SweepError> {
+    runner.recover(store)?;
+    runner.again(store, id, &ALL_BUT_FINISHED)?;
+    let job = store.job(id)?.ok_or_else(|| SweepError::Unknown(id.to_owned()))?;
+    runner.run(store, job, stop, Audience::Terminal, |_| ()).await
+}
+
+fn ended(view: &SweepView, directory: &Path) -> Result<ExitCode, Failure> {
+    let (trials, directory) = (view.trials, directory.display());
     println!(
-        "{} of {} trials recorded in {}, {} survived",
-        outcome.done,
-        outcome.total,
-        directory.display(),
-        outcome.survived
+        "{} of {} trials recorded in {directory}, {} survived",
+        trials.finished, trials.total, trials.survived
     );
-    if outcome.cancelled {
-        println!("Next: rlox-controller sweep resume --sweep-dir {}", directory.display());
-        return Ok(ExitCode::from(130));
+    match view.state {
+        SweepState::Finished => {
+            println!("Next: rlox-controller sweep aggregate --sweep-dir {directory}");
+            Ok(ExitCode::SUCCESS)
+        }
+        SweepState::Cancelled | SweepState::Interrupted => {
+            println!("Next: rlox-controller sweep resume --sweep-dir {directory}");
+            Ok(ExitCode::from(130))
+        }
+        SweepState::Failed | SweepState::Queued | SweepState::Running => Err(format!(
+            "{} trials could not be run (see above); run them with: rlox-controller sweep resume --sweep-dir {directory}",
+            trials.total - trials.finished
+        )
+        .into()),
     }
-    if outcome.failed > 0 {
-        let directory = directory.display();
-        return Err(format!("{} trials could not be run (see above); run them with: rlox-controller sweep resume --sweep-dir {directory}", outcome.failed).into());
-    }
-    println!("Next: rlox-controller sweep aggregate --sweep-dir {}", directory.display());
-    Ok(ExitCode::SUCCESS)
 }
 
 fn status(directory: &Path) -> Result<ExitCode, Failure> {

@@ -23,12 +23,27 @@ impl State {
     }
 }
 
-impl Progress<State> {
+/// Tells what happens: to somebody who watches, or to the log.
+#[derive(Debug)]
+pub(super) struct Teller(Option<Progress<State>>);
+
+impl Teller {
+    /// Progress on standard error.
+    pub(super) fn shown(state: State) -> Self {
+        Self(Some(Progress::new(state)))
+    }
+
+    /// Only the log: a service has nobody at its terminal.
+    pub(super) fn logged() -> Self {
+        Self(None)
+    }
+
     pub(super) fn started(&self, key: TrialKey) {
         self.happened(&format!("{key} started"), |state| state.running.push(key));
     }
 
-    pub(super) fn ended(&self, key: TrialKey, how: &str, survived: bool) {
+    pub(super) fn ended(&self, key: TrialKey, survived: bool) {
+        let how = if survived { "survived" } else { "did not finish" };
         self.happened(&format!("{key} {how}"), |state| {
             state.running.retain(|running| *running != key);
             state.done += 1;
@@ -40,8 +55,19 @@ impl Progress<State> {
         self.happened(&format!("{key} {why}"), |state| state.running.retain(|running| *running != key));
     }
 
+    /// Ends the changing line.
+    pub(super) fn finish(&self) {
+        if let Some(progress) = &self.0 {
+            progress.finish();
+        }
+    }
+
     fn happened(&self, event: &str, change: impl FnOnce(&mut State)) {
-        self.change(|state, elapsed| {
+        let Some(progress) = &self.0 else {
+            tracing::info!("{event}");
+            return;
+        };
+        progress.change(|state, elapsed| {
             change(state);
             let line = line(state, elapsed);
             let log = format!("{line}  {event}\n");

@@ -16,6 +16,8 @@ mod corpus;
 #[cfg(test)]
 mod doctor;
 #[cfg(test)]
+mod durable;
+#[cfg(test)]
 mod fairness;
 #[cfg(test)]
 mod growth;

@@ -4,6 +4,7 @@
 pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod service;
+pub(crate) mod tiny;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
