@@ -2,7 +2,9 @@
 
 mod batch;
 mod health;
+mod openapi;
 mod problem;
+mod sweeps;
 mod verify;
 
 use std::sync::Arc;
@@ -13,12 +15,15 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tower_http::timeout::RequestBodyTimeoutLayer;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
+use utoipa_axum::routes;
 
 use crate::service::Service;
+use crate::sweep::Sweeps;
+pub(crate) use openapi::document;
 pub(crate) use problem::Problem;
 pub(crate) use verify::{VerifyRequest, VerifyResponse};
 
@@ -37,28 +42,57 @@ pub(crate) struct Api {
     /// SHA-256 of the bearer token that every call but `/health` needs.
     token: Option<[u8; 32]>,
     batches: Arc<tokio::sync::Semaphore>,
+    /// Connections that wait for events.
+    streams: Arc<tokio::sync::Semaphore>,
+    /// Absent where trainers listen: they have no business with sweeps.
+    sweeps: Option<Arc<Sweeps>>,
 }
+
+/// Most streams of events and logs at once.
+const MAX_STREAMS: usize = 128;
 
 impl Api {
     /// Handlers over a service.
     pub(crate) fn new(service: Arc<Service>, token: Option<&str>) -> Self {
         let token = token.map(|token| Sha256::digest(token.as_bytes()).into());
-        Self { service, token, batches: Arc::new(tokio::sync::Semaphore::new(64)) }
+        let semaphore = |permits| Arc::new(tokio::sync::Semaphore::new(permits));
+        Self { service, token, batches: semaphore(64), streams: semaphore(MAX_STREAMS), sweeps: None }
+    }
+
+    /// With sweeps, too.
+    pub(crate) fn with_sweeps(self, sweeps: Arc<Sweeps>) -> Self {
+        Self { sweeps: Some(sweeps), ..self }
     }
 
     /// All routes.
     pub(crate) fn router(self) -> Router {
-        Router::new()
-            .route("/verify", post(verify::verify).layer(DefaultBodyLimit::max(MAX_VERIFY_BODY)))
-            .route("/verify/batch", post(batch::batch).layer(DefaultBodyLimit::max(MAX_BATCH_BODY)))
-            .route("/metrics", get(health::metrics))
+        let mut guarded = verification();
+        if self.sweeps.is_some() {
+            guarded = guarded.merge(sweeps::routes());
+        }
+        guarded
             .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
             .route_layer(from_fn_with_state(self.clone(), authorise))
-            .route("/health", get(health::health))
+            .merge(open())
+            .split_for_parts()
+            .0
             .fallback(not_found)
             .method_not_allowed_fallback(wrong_method)
             .with_state(self)
     }
+}
+
+/// What grades.
+fn verification() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(verify::verify).layer(DefaultBodyLimit::max(MAX_VERIFY_BODY)))
+        .routes(routes!(batch::batch).layer(DefaultBodyLimit::max(MAX_BATCH_BODY)))
+        .routes(routes!(health::metrics))
+}
+
+/// What needs no token.
+fn open() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(health::health)).routes(routes!(openapi::openapi))
 }
 
 async fn authorise(State(api): State<Api>, request: Request, next: Next) -> Response {

@@ -220,6 +220,16 @@ pub(super) fn read_untrusted(path: &Path, offset: u64, most: u64) -> io::Result<
     Ok(bytes)
 }
 
+/// A piece of a trial's log, and how long the log is.
+pub(super) fn read_log(trial: &Path, offset: u64, most: u64) -> io::Result<(Vec<u8>, u64)> {
+    let mut file = open_untrusted(&trial.join(LOG))?;
+    let length = file.metadata()?.len();
+    file.seek(io::SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok((bytes, length))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;

@@ -10,12 +10,13 @@ use std::time::Duration;
 use rlox_report::TrialKey;
 use tokio::sync::{Notify, watch};
 
+use super::files;
 use super::plan::Plan;
 use super::runner::{ALL_BUT_FINISHED, Audience, Runner, SweepError};
 use super::states::{SweepState, TrialState};
 use super::stop::Stop;
 use super::store::{Job, RequestKey, Store, StoreError};
-use super::view::{Event, SweepView, TrialView};
+use super::view::{Event, SweepView, TrialView, parse_trial_id};
 use crate::corpus;
 use crate::home::Home;
 use crate::service::Service;
@@ -45,6 +46,12 @@ pub(crate) enum SweepsError {
         /// What was asked for.
         action: &'static str,
     },
+    /// Something else stands where the log was.
+    #[error("the log of trial {id} is no regular file any more: its trainer replaced it")]
+    NoLog {
+        /// The trial.
+        id: String,
+    },
     /// The service is about to end.
     #[error("the service is stopping")]
     Closing,
@@ -67,6 +74,16 @@ struct Current {
     id: String,
     stop: Arc<Stop>,
     problem: Option<String>,
+}
+
+/// A piece of a log.
+#[derive(Debug)]
+pub(crate) struct LogPiece {
+    pub(crate) bytes: Vec<u8>,
+    /// Of the whole file now.
+    pub(crate) length: u64,
+    /// The trial will print nothing more.
+    pub(crate) over: bool,
 }
 
 /// All sweeps of a service.
@@ -201,7 +218,7 @@ impl Sweeps {
     }
 
     /// The directory of a trial, whether or not it was begun, and the trial's state.
-    pub(crate) fn trial(&self, id: &str, key: TrialKey) -> Result<(PathBuf, TrialView), SweepsError> {
+    fn trial(&self, id: &str, key: TrialKey) -> Result<(PathBuf, TrialView), SweepsError> {
         let (store, view) = self.known(id)?;
         let name = key.to_string();
         let trial = store.trials(&view)?.into_iter().find(|trial| trial.name == name);
@@ -209,6 +226,21 @@ impl Sweeps {
         match (trial, job) {
             (Some(trial), Some(job)) => Ok((job.folder.trial(key), trial)),
             (_, _) => Err(SweepsError::Unknown { what: "trial", id: format!("{id}.{name}") }),
+        }
+    }
+
+    /// A piece of what a trial's trainer printed.
+    pub(crate) fn log(&self, trial_id: &str, offset: u64, most: u64) -> Result<LogPiece, SweepsError> {
+        let unknown = || SweepsError::Unknown { what: "trial", id: trial_id.to_owned() };
+        let (sweep, key) = parse_trial_id(trial_id).ok_or_else(unknown)?;
+        let (directory, trial) = self.trial(sweep, key)?;
+        let over = !matches!(trial.state, TrialState::Queued | TrialState::Running);
+        match files::read_log(&directory, offset, most) {
+            Ok((bytes, length)) => Ok(LogPiece { bytes, length, over }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(LogPiece { bytes: Vec::new(), length: 0, over })
+            }
+            Err(_) => Err(SweepsError::NoLog { id: trial_id.to_owned() }),
         }
     }
 

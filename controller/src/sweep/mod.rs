@@ -23,8 +23,7 @@ mod tree;
 mod trial;
 mod view;
 
-pub(crate) use files::LOG;
-pub(crate) use manager::{Sweeps, SweepsError, check_tasks};
+pub(crate) use manager::{LogPiece, Sweeps, SweepsError, check_tasks};
 pub(crate) use plan::{Plan, Profile};
 pub(crate) use runner::{ALL_BUT_FINISHED, Audience, Runner, SweepError};
 pub(crate) use states::{SweepState, TrialState};

@@ -34,4 +34,6 @@ mod support;
 #[cfg(test)]
 mod sweep;
 #[cfg(test)]
+mod sweeps_http;
+#[cfg(test)]
 mod verdicts;

@@ -41,6 +41,8 @@ pub(crate) fn program(path: &str, scratch: &Path) -> Command {
         .env("RLOX_HOME", host::checkout())
         .env("RLOX_RUNTIME", runtime())
         .env("TMPDIR", scratch)
+        // Made only by a service that is asked for a sweep.
+        .env("RLOX_STATE_DIR", scratch.join("state"))
         .env("NO_COLOR", "1")
         .env_remove("RLOX_LOG")
         .stdin(Stdio::null());
