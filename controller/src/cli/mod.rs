@@ -4,6 +4,7 @@ mod bench;
 mod bench_soak;
 mod bench_speed;
 mod check;
+mod client;
 mod doctor;
 mod serve;
 mod sweep;

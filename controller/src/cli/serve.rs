@@ -37,6 +37,9 @@ pub(super) struct ServeArgs {
     /// first one.
     #[arg(long, value_name = "DIR", env = "RLOX_STATE_DIR")]
     state_dir: Option<PathBuf>,
+    /// Leave the terminal's session: for a parent that must be able to go.
+    #[arg(long, hide = true)]
+    new_session: bool,
     /// Stop, too, when standard input ends: for a parent that must not leave a service behind.
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
@@ -158,7 +161,7 @@ pub(super) fn state_directory(named: Option<&Path>, home: &Home) -> std::io::Res
     std::path::absolute(named.map_or_else(|| home.harness().join("sweeps"), Path::to_owned))
 }
 
-fn read_token(path: &Path) -> Result<String, Failure> {
+pub(super) fn read_token(path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the token file {}: {error}", path.display()))?;
     let token = text.trim().to_owned();
@@ -187,6 +190,9 @@ async fn input_ends(wanted: bool) {
 
 /// Runs the service until SIGINT, SIGTERM or SIGHUP.
 pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
+    if args.new_session {
+        nix::unistd::setsid()?;
+    }
     let token = args.token_file.as_deref().map(read_token).transpose()?;
     let runtime = runtime()?;
     let address = SocketAddr::new(args.host, args.port);

@@ -221,7 +221,7 @@ pub(super) fn read_untrusted(path: &Path, offset: u64, most: u64) -> io::Result<
 }
 
 /// A piece of a trial's log, and how long the log is.
-pub(super) fn read_log(trial: &Path, offset: u64, most: u64) -> io::Result<(Vec<u8>, u64)> {
+pub(crate) fn read_log(trial: &Path, offset: u64, most: u64) -> io::Result<(Vec<u8>, u64)> {
     let mut file = open_untrusted(&trial.join(LOG))?;
     let length = file.metadata()?.len();
     file.seek(io::SeekFrom::Start(offset))?;

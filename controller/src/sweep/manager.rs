@@ -3,7 +3,7 @@
 //! The store is opened when there is one, or when the first sweep is asked for: a service that nobody asks for sweeps
 //! makes no files. All calls but [`Sweeps::run`] may block for a moment.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -114,11 +114,6 @@ impl Sweeps {
             wake: Notify::new(),
             closing: watch::Sender::new(false),
         })
-    }
-
-    /// Where they are kept.
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
     }
 
     /// Becomes true when the service is about to end: nobody waits for events any more.

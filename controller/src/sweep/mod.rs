@@ -23,6 +23,7 @@ mod tree;
 mod trial;
 mod view;
 
+pub(crate) use files::read_log;
 pub(crate) use manager::{LogPiece, Sweeps, SweepsError, check_tasks};
 pub(crate) use plan::{Plan, Profile};
 pub(crate) use runner::{ALL_BUT_FINISHED, Audience, Runner, SweepError};

@@ -88,13 +88,21 @@ fn line(state: &State, elapsed: Duration) -> String {
         format!("about {} left", clock(each * rest))
     };
     format!(
-        "[{}] {}/{} trials done, {} running, {} survived, {left}",
+        "[{}] [{}] {}/{} trials done, {} running, {} survived, {left}",
         clock(elapsed.as_secs_f64()),
+        bar(state.done, state.total),
         state.done,
         state.total,
         state.running.len(),
         state.survived
     )
+}
+
+/// How much is done, at a glance.
+fn bar(done: usize, total: usize) -> String {
+    const WIDTH: usize = 24;
+    let filled = (done * WIDTH).checked_div(total).unwrap_or(WIDTH).min(WIDTH);
+    format!("{}{}", "#".repeat(filled), ".".repeat(WIDTH - filled))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
@@ -112,6 +120,9 @@ mod tests {
         let state =
             State { total: 24, done: 6, earlier: 2, survived: 5, running: vec![key, key], parallel: 2 };
         let text = line(&state, Duration::from_secs(120));
-        assert_eq!(text, "[2:00] 6/24 trials done, 2 running, 5 survived, about 8:30 left");
+        assert_eq!(
+            text,
+            "[2:00] [######..................] 6/24 trials done, 2 running, 5 survived, about 8:30 left"
+        );
     }
 }

@@ -34,6 +34,8 @@ mod support;
 #[cfg(test)]
 mod sweep;
 #[cfg(test)]
+mod sweep_command;
+#[cfg(test)]
 mod sweeps_http;
 #[cfg(test)]
 mod verdicts;
