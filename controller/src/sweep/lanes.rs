@@ -155,15 +155,13 @@ impl<'a> Lanes<'a> {
             self.squeezed(key, error);
             return;
         }
-        let (next, why, log) = match error {
-            TrialError::Stopped | TrialError::DiskFull if self.stop.cancelled() => {
-                (TrialState::Cancelled, "cancelled", false)
-            }
-            TrialError::Stopped | TrialError::DiskFull => (TrialState::Interrupted, "interrupted", false),
-            _ if full => (TrialState::Interrupted, "interrupted", true),
-            _ => (TrialState::Failed, "could not be run", true),
+        let stopped = matches!(error, TrialError::Stopped | TrialError::DiskFull);
+        let (next, why) = match (stopped || full, self.stop.cancelled()) {
+            (true, true) => (TrialState::Cancelled, "cancelled"),
+            (true, false) => (TrialState::Interrupted, "interrupted"),
+            (false, _) => (TrialState::Failed, "could not be run"),
         };
-        if log {
+        if !stopped {
             tracing::error!(trial = %key, %error, "a trial could not be run");
         }
         self.leave(key, next, &error.to_string());

@@ -5,69 +5,25 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use rlox_report::TrialKey;
 use tokio::sync::{Notify, watch};
 
 use super::files;
 use super::plan::Plan;
-use super::runner::{ALL_BUT_FINISHED, Audience, Runner, SweepError};
+use super::runner::{ALL_BUT_FINISHED, Runner};
 use super::states::{SweepState, TrialState};
 use super::stop::Stop;
-use super::store::{Job, RequestKey, Store, StoreError};
+use super::store::{RequestKey, Store};
 use super::view::{Event, SweepView, TrialView, parse_trial_id};
 use crate::corpus;
 use crate::home::Home;
 use crate::service::Service;
 
-/// After a failure of the store, before the next try.
-const AGAIN: Duration = Duration::from_secs(5);
+mod errors;
+mod turns;
 
-/// A request about sweeps cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SweepsError {
-    /// The plan makes no sense.
-    #[error("{0}")]
-    Plan(String),
-    /// There is none such.
-    #[error("there is no {what} {id}")]
-    Unknown {
-        /// `sweep` or `trial`.
-        what: &'static str,
-        /// The id asked for.
-        id: String,
-    },
-    /// The sweep's state does not allow it.
-    #[error("the sweep is {state}: there is nothing to {action}")]
-    Conflict {
-        /// Its state.
-        state: &'static str,
-        /// What was asked for.
-        action: &'static str,
-    },
-    /// Something else stands where the log was.
-    #[error("the log of trial {id} is no regular file any more: its trainer replaced it")]
-    NoLog {
-        /// The trial.
-        id: String,
-    },
-    /// The service is about to end.
-    #[error("the service is stopping")]
-    Closing,
-    /// The corpus cannot be used.
-    #[error(transparent)]
-    Corpus(#[from] corpus::CorpusError),
-    /// The state cannot be read or written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// What a crash left cannot be ended, or a sweep cannot be begun.
-    #[error(transparent)]
-    Sweep(#[from] SweepError),
-    /// Its files cannot be read.
-    #[error(transparent)]
-    Report(#[from] rlox_report::ReportError),
-}
+pub(crate) use errors::SweepsError;
 
 /// The sweep that runs now.
 struct Current {
@@ -301,96 +257,6 @@ impl Sweeps {
     fn state(&self, store: &Store, id: &str) -> Result<SweepState, SweepsError> {
         let unknown = || SweepsError::Unknown { what: "sweep", id: id.to_owned() };
         Ok(store.sweep(id)?.ok_or_else(unknown)?.state)
-    }
-
-    /// Runs sweeps until [`Sweeps::close`]; the one that runs is then broken off, and goes on at the next start.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let mut closing = self.closing();
-        loop {
-            let (this, stop) = (Arc::clone(&self), Arc::new(Stop::default()));
-            let asked = Arc::clone(&stop);
-            let next = tokio::task::spawn_blocking(move || this.take(asked)).await;
-            let worked = match next {
-                Ok(Ok(Some((store, job)))) => self.one(&store, job, &stop).await,
-                Ok(Ok(None)) => true,
-                Ok(Err(error)) => {
-                    tracing::error!(%error, directory = %self.root.display(), "sweeps are not available");
-                    false
-                }
-                Err(error) => {
-                    tracing::error!(%error, "looking for the next sweep failed");
-                    false
-                }
-            };
-            if *closing.borrow() {
-                return;
-            }
-            if worked && self.waits() {
-                continue;
-            }
-            tokio::select! {
-                () = self.wake.notified() => {}
-                () = tokio::time::sleep(AGAIN), if !worked => {}
-                _ = closing.wait_for(|closing| *closing) => return,
-            }
-        }
-    }
-
-    fn waits(&self) -> bool {
-        let store = held(&self.store).clone();
-        store.is_some_and(|store| store.next_sweep().is_ok_and(|job| job.is_some()))
-    }
-
-    /// The sweep whose turn it is; from here on it is the current one.
-    fn take(&self, stop: Arc<Stop>) -> Result<Option<(Arc<Store>, Job)>, SweepsError> {
-        let Some(store) = self.existing()? else { return Ok(None) };
-        let mut current = held(&self.current);
-        let Some(job) = store.next_sweep()? else { return Ok(None) };
-        if *self.closing.borrow() {
-            return Ok(None);
-        }
-        *current = Some(Current { id: job.id.clone(), stop, problem: None });
-        Ok(Some((store, job)))
-    }
-
-    /// Whether the next one may follow at once.
-    async fn one(self: &Arc<Self>, store: &Arc<Store>, job: Job, stop: &Arc<Stop>) -> bool {
-        let id = job.id.clone();
-        tracing::info!(sweep = id, directory = %job.folder.root().display(), "a sweep begins");
-        let this = Arc::clone(self);
-        let problem = move |text: Option<String>| {
-            if let Some(current) = &mut *held(&this.current) {
-                current.problem = text;
-            }
-        };
-        let ran = self.runner.run(store, job, stop, Audience::Log, problem).await;
-        *held(&self.current) = None;
-        match ran {
-            Ok(view) => {
-                let (state, trials) = (view.state.word(), view.trials);
-                tracing::info!(
-                    sweep = id,
-                    state,
-                    finished = trials.finished,
-                    total = trials.total,
-                    "a sweep ended"
-                );
-                true
-            }
-            Err(error) => {
-                tracing::error!(sweep = id, %error, "a sweep could not be run");
-                // Where not even that could be written, it is still queued, and is tried again after a while.
-                store.sweep(&id).is_ok_and(|view| view.is_some_and(|view| view.state.over()))
-            }
-        }
-    }
-
-    /// Asks for the end of [`Sweeps::run`], and of everybody who waits for events.
-    pub(crate) fn close(&self) {
-        self.closing.send_replace(true);
-        if let Some(current) = &*held(&self.current) {
-            current.stop.leave();
-        }
     }
 }
 

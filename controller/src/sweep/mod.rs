@@ -4,6 +4,7 @@
 //! runs one, `trial` watches it, `record` judges it, `lanes` run many, `runner` runs a sweep and `manager` one after
 //! the other for a service. [`states`] is the state machine.
 
+mod contagion;
 mod database;
 mod engine;
 mod files;

@@ -1,7 +1,10 @@
 //! The store without containers: what is kept, what is refused, what a crash leaves.
 
+use serde_json::Value;
+
 use super::*;
 use crate::sweep::plan::{EngineKind, Profile};
+use crate::sweep::states::{SweepState, TrialState};
 
 fn plan() -> (Plan, Vec<TrialKey>) {
     let plan = Plan::of(Profile::Smoke);
