@@ -204,7 +204,7 @@ fn error(path: &Path, source: rusqlite::Error) -> DatabaseError {
     let full = match source.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => true,
         // The shared index of the log cannot grow: SQLite has no word of its own for that.
-        Some(ErrorCode::SystemIoFailure) => super::files::full(path),
+        Some(ErrorCode::SystemIoFailure) => super::files::full(path.parent().unwrap_or(path)),
         Some(_) | None => false,
     };
     let path = path.to_owned();

@@ -124,7 +124,7 @@ impl Runner {
         problem: impl Fn(Option<String>) + Send + Sync + 'static,
     ) -> Result<SweepView, SweepError> {
         let id = job.id.clone();
-        set(store, &id, SweepState::Running, None, stop).await?;
+        when_there_is_room(stop, || store.set_sweep(&id, SweepState::Running, None)).await?;
         let ran = self.trials(store, job, stop, audience, problem).await;
         let (state, reason) = match &ran {
             Err(error) => (SweepState::Failed, Some(error.to_string())),
@@ -133,7 +133,7 @@ impl Runner {
                 ending(&counts, stop)
             }
         };
-        set(store, &id, state, reason.as_deref(), stop).await?;
+        when_there_is_room(stop, || store.set_sweep(&id, state, reason.as_deref())).await?;
         ran?;
         view(store, &id)
     }
@@ -157,7 +157,7 @@ impl Runner {
             return Err(SweepError::Corpus);
         }
         self.engine.prepare().map_err(SweepError::Stage)?;
-        store.restore(&job)?;
+        when_there_is_room(stop, || store.prepare(&job).and_then(|()| store.restore(&job))).await?;
         let (listener, socket) = server::listen_unix(&self.engine.socket_file())?;
         let (stop_server, stopped) = tokio::sync::watch::channel(false);
         let api = crate::api::Api::new(Arc::clone(&self.service), None);
@@ -184,16 +184,13 @@ impl Runner {
     }
 }
 
-/// Changes a sweep's state, when there is room for that on the disk.
-async fn set(
-    store: &Store,
-    id: &str,
-    state: SweepState,
-    reason: Option<&str>,
+/// Changes something durable, when there is room for it on the disk.
+async fn when_there_is_room(
     stop: &Stop,
+    mut work: impl FnMut() -> Result<(), StoreError>,
 ) -> Result<(), SweepError> {
     loop {
-        match store.set_sweep(id, state, reason) {
+        match work() {
             Err(error) if error.is_full() && !stop.asked() => {
                 tracing::error!(%error, "the disk is full; free some space, nothing is lost meanwhile");
                 tokio::time::sleep(AGAIN).await;

@@ -172,6 +172,12 @@ impl Store {
         Ok(made == manifest(&job.plan, corpus).corpus)
     }
 
+    /// Makes a sweep's directory, where it is not there yet.
+    pub(crate) fn prepare(&self, job: &Job) -> Result<(), StoreError> {
+        let corpus = self.database.read(|connection| queries::corpus(connection, &job.id))?;
+        Ok(job.folder.prepare(&Manifest { plan: job.plan.clone(), corpus })?)
+    }
+
     /// Puts the files of recorded summaries back that are missing or changed.
     pub(crate) fn restore(&self, job: &Job) -> Result<(), StoreError> {
         let recorded = self.database.read(|connection| queries::recorded(connection, &job.id))?;

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
+use crate::support::disk::SmallDisk;
 use crate::support::host::{need, processes, wait_until};
 use crate::support::tiny::TinyHome;
 use crate::support::{nothing_left, ready, stderr, stdout};
@@ -198,43 +198,17 @@ fn a_sweep_whose_controller_is_killed_fifty_times_is_the_undisturbed_one() {
     assert!(caught > 0 && again > 0, "no kill met a trial: nothing was tested");
 }
 
-/// A small file system, unmounted at the end also of a test that failed.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mounted(path: PathBuf, options: &str) -> Option<Self> {
-        std::fs::create_dir(&path).unwrap();
-        mount(Some("rlox-tests"), &path, Some("tmpfs"), MsFlags::empty(), Some(options)).ok()?;
-        Some(Self(path))
-    }
-
-    /// Fills what is free, and says in which file.
-    fn fill(&self) -> PathBuf {
-        let path = self.0.join("filler");
-        let mut file = std::fs::File::create(&path).unwrap();
-        let block = [1u8; 4096];
-        while std::io::Write::write_all(&mut file, &block).is_ok() {}
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        umount2(&self.0, MntFlags::MNT_DETACH).unwrap_or_default();
-    }
-}
-
 #[test]
 fn a_full_disk_loses_nothing_and_the_sweep_goes_on_when_there_is_room() {
     if !ready() {
         return;
     }
     let ground = Ground::new();
-    let Some(disk) = SmallDisk::mounted(ground.sweep("disk"), "size=16m") else {
+    let Some(disk) = SmallDisk::mounted(ground.sweep("disk"), 16) else {
         need(false, "the right to mount a tmpfs");
         return;
     };
-    let sweep = disk.0.join("sweep_out");
+    let sweep = disk.path().join("sweep_out");
     let small = ["--trial-disk-mb", "1", "--", "--pause", "0.1"];
     let mut child = begin(&ground.home, ground.scratch.path(), &sweep, &small);
     let finished = || trials(&sweep).into_iter().filter(|(_, (state, _))| state == "finished").count();

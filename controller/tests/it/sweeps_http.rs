@@ -7,7 +7,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::support::host::wait_until;
+use crate::support::disk::SmallDisk;
+use crate::support::host::{need, wait_until};
 use crate::support::http::{Answer, Lines};
 use crate::support::tiny::TinyHome;
 use crate::support::{Service, ready};
@@ -328,5 +329,38 @@ fn silence_is_broken_by_comments() {
     let path = format!("/v1/sweeps/{}/events?after={last}", id(&sweep));
     let mut lines = Lines::get(service.port, &path, &[]).unwrap();
     assert_eq!(lines.line().unwrap().as_deref(), Some(": keep-alive"));
+    service.stop();
+}
+
+#[test]
+fn a_full_disk_refuses_new_sweeps_and_still_shows_the_old_ones() {
+    if !ready() {
+        return;
+    }
+    let (home, state) = (TinyHome::new(), tempfile::tempdir().unwrap());
+    let Some(disk) = SmallDisk::mounted(state.path().join("disk"), 16) else {
+        need(false, "the right to mount a tmpfs");
+        return;
+    };
+    let service = service(&home, &disk.path().join("sweeps"), &[]);
+    let small = json!({ "seeds": [0], "percents": [0], "max_steps": 3, "limits": { "disk_mb": 1 } });
+    // No store yet, and no room for one.
+    let filler = disk.fill();
+    service.post("/v1/sweeps", &small).is_problem(507);
+    std::fs::remove_file(&filler).unwrap();
+    let first = id(&create(&service, &small));
+    becomes(&service, &first, "finished");
+    let filler = disk.fill();
+    let problem = service.post("/v1/sweeps", &small).is_problem(507);
+    assert!(problem["detail"].as_str().unwrap().contains("no space"), "{problem}");
+    assert_eq!(sweep(&service, &first)["trials"]["survived"], 2);
+    assert_eq!(
+        service.get("/v1/sweeps").json()["sweeps"].as_array().unwrap().len(),
+        1,
+        "half a sweep was made"
+    );
+    std::fs::remove_file(&filler).unwrap();
+    let second = id(&create(&service, &small));
+    becomes(&service, &second, "finished");
     service.stop();
 }

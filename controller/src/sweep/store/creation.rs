@@ -23,11 +23,8 @@ impl Store {
     ) -> Result<Added, StoreError> {
         let id = random_id().map_err(StoreError::Random)?;
         let manifest = manifest(plan, corpus);
-        let added = self.insert(&id, &id, &manifest, keys, request)?;
-        if !added.again {
-            Folder::new(self.root.join(&id)).prepare(&manifest)?;
-        }
-        Ok(added)
+        // One transaction and nothing else: its directory is made when its turn comes.
+        self.insert(&id, &id, &manifest, keys, request)
     }
 
     /// The one sweep whose directory is the store's own; trials that were recorded earlier stay.

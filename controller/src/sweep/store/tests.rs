@@ -124,6 +124,7 @@ fn a_request_that_is_sent_again_is_the_same_sweep() {
     let third = store.add(&plan, &keys, &[], None).unwrap();
     assert_ne!(third.id, first.id);
     assert_eq!(store.next_sweep().unwrap().unwrap().id, first.id, "the oldest comes first");
+    store.prepare(&store.job(&third.id).unwrap().unwrap()).unwrap();
     assert!(directory.path().join(&third.id).join(".sweep.json").is_file());
 }
 

@@ -1,5 +1,6 @@
 //! Binaries under test, and what a service left.
 
+pub(crate) mod disk;
 #[path = "../../../../runtime/tests/it/support/host.rs"]
 pub(crate) mod host;
 pub(crate) mod http;
