@@ -20,9 +20,9 @@ SITE = "/opt/rlox/site"
 ENDED = b"end\n"
 
 
-def read_source():
+def read_source(descriptor=SOURCE):
     try:
-        stream = open(SOURCE, "rb", closefd=True)
+        stream = open(descriptor, "rb", closefd=True)
     except OSError:
         stream = sys.stdin.buffer
     with stream:

@@ -149,6 +149,8 @@ def warm(below, modules, site):
     sys.path.insert(0, PROGRAMS)
     for name in OWN:
         __import__(name)
+    import rehearsal
+
     del sys.path[0]
     if finder.find_spec("numpy", [site]):
         sys.path.append(site)
@@ -158,6 +160,8 @@ def warm(below, modules, site):
             __import__(name)
         except Exception as error:
             failed.append("%s: %s: %s" % (name, type(error).__name__, error))
+    rehearsal.rehearse()
+    del sys.modules["rehearsal"]
     settle()
     gc.collect()
     # Objects made so far are shared with every copy as long as nobody writes to them; the collector would.
@@ -165,14 +169,18 @@ def warm(below, modules, site):
     return failed
 
 
-def enter(command_line):
-    """In a container's first process: what the interpreter would do with this command line."""
-    sys.orig_argv[:] = command_line
-    options = sum(word.startswith("-") for word in command_line)
-    arguments = command_line[1 + options :]
+def arrive():
+    """In a container's first process, before it is known what it is for."""
     generator = sys.modules.get("numpy.random")
     if generator is not None:
         generator.seed()
+
+
+def enter(command_line):
+    """What the interpreter would do with this command line."""
+    sys.orig_argv[:] = command_line
+    options = sum(word.startswith("-") for word in command_line)
+    arguments = command_line[1 + options :]
     if arguments[1:] != ["serve"]:
         for name in OWN[1:]:
             sys.modules.pop(name, None)

@@ -16,7 +16,7 @@ use crate::bundles::Bundles;
 use crate::error::RuntimeError;
 use crate::sandbox::{Given, Sandbox, Workshop};
 use crate::spec::IdMap;
-use crate::staging::Staging;
+use crate::staging::{Joining, Staging};
 use crate::warm::Zygote;
 use crate::{sealed, sys};
 
@@ -54,7 +54,7 @@ pub fn serve(options: Options) -> Result<(), RuntimeError> {
     }
     let control = take_control()?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
-    let staging = Staging::prepare(&options.directory)?;
+    let staging = Staging::prepare(&options.directory, &options.home, Joining::Born)?;
     let (zygote, interpreter) = interpreter(&options);
     let workshop = Workshop {
         home: options.home,

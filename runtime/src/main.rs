@@ -5,6 +5,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use rlox_runtime::cli::Cli;
 
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// `EX_USAGE` of sysexits.
 const USAGE: u8 = 64;
 /// What other OCI runtimes return for a command line that makes no sense.

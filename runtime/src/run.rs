@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::launcher::check_id;
 use crate::sealed;
 use crate::spec::{Adaptation, IdMap, absolute, adapt, load};
-use crate::staging::Staging;
+use crate::staging::{Joining, Staging};
 use crate::supervise::{Watch, watch};
 use crate::workload::Confined;
 
@@ -81,13 +81,13 @@ impl Run {
         let adaptation = Adaptation { id: &cgroup_id, home, ids, limits: None, args, env: &[], mounts: &[] };
         let mut spec = adapt(absolute(spec, &bundle), &adaptation)?;
         require_root_file_system(&spec, &bundle)?;
-        let mut staging = Staging::prepare(directory)?;
+        let mut staging = Staging::prepare(directory, home, joining(&spec))?;
         if !self.devices.devices.is_empty() && has_user_namespace(&spec) {
             spec = staging.write_over_root(spec, ids)?;
         }
         let filter = Filter::take(&mut spec, false)?;
         let generated = staging.write_bundle(id, spec.clone())?;
-        let cgroup = ContainerCgroup::new(home, &cgroup_id);
+        let cgroup = ContainerCgroup::new(home, &cgroup_id, staging.hierarchies());
         let result = self.watch(id, &spec, filter, &generated, &staging, &cgroup);
         let (counters, _) = cgroup.counters();
         cgroup.remove();
@@ -114,7 +114,9 @@ impl Run {
         let interrupt = Interrupt::catch().map_err(RuntimeError::system("catching signals"))?;
         let filtered = filter.is_some();
         let program = Confined { filter, ..Confined::default() };
-        let created = Created::create(id, bundle, &staging.state(), Streams::default(), program)?;
+        let created = cgroup
+            .around(|| Created::create(id, bundle, &staging.state(), Streams::default(), program))
+            .map_err(RuntimeError::system("entering the container's cgroup"))??;
         let created = created.checked(spec, filtered, cgroup)?.started()?;
         let limits = self.timeout_secs.map(deadline_only);
         let (mut stdout, mut stderr) = (Capture::none(), Capture::none());
@@ -166,6 +168,12 @@ fn deadline_only(secs: f64) -> Limits {
         file_bytes: 0,
         open_files: 0,
     }
+}
+
+/// A container that is to see cgroups has to find itself where libcontainer put it.
+fn joining(spec: &Spec) -> Joining {
+    let sees = spec.mounts().iter().flatten().any(|mount| mount.typ().as_deref() == Some("cgroup"));
+    if sees { Joining::Moved } else { Joining::Born }
 }
 
 fn require_root_file_system(spec: &Spec, bundle: &Path) -> Result<(), RuntimeError> {

@@ -40,7 +40,7 @@ pub(crate) struct Given {
     preserve: Vec<OwnedFd>,
 }
 
-/// A created container whose program waits.
+/// A container that waits for its program.
 pub(crate) struct Sandbox {
     /// What it was made for.
     pub(crate) shape: SandboxRequest,
@@ -94,8 +94,7 @@ impl Workshop {
         given: &mut Given,
     ) -> Result<Sandbox, RuntimeError> {
         check_id(&request.id)?;
-        let remains =
-            Remains { id: request.id.clone(), cgroup: ContainerCgroup::new(&self.home, &request.id) };
+        let remains = Remains { id: request.id.clone(), cgroup: self.cgroup(&request.id) };
         let made = self.build(request, given);
         if made.is_err() {
             self.remove(&remains);
@@ -123,13 +122,17 @@ impl Workshop {
         let zygote = self.zygote.filter(|_| request.warm && request.env.is_empty());
         let program = Confined { filter: bundle.filter.clone(), handover: Some(theirs.as_raw_fd()), zygote };
         let state = self.staging.state();
-        let create = || Created::create(&request.id, &directory, &state, streams, program);
+        let cgroup = self.cgroup(&request.id);
+        let create = || {
+            cgroup
+                .around(|| Created::create(&request.id, &directory, &state, streams, program))
+                .map_err(RuntimeError::system("entering the container's cgroup"))
+        };
         let created = match zygote {
-            Some(zygote) => zygote.around_fork(create)?,
-            None => create()?,
+            Some(zygote) => zygote.around_fork(create)??,
+            None => create()??,
         };
         drop(theirs);
-        let cgroup = ContainerCgroup::new(&self.home, &request.id);
         let created = created.checked(&spec, bundle.filter.is_some(), &cgroup)?;
         let notifies = bundle.filter.as_ref().is_some_and(|filter| filter.notifies);
         let listener = notifies.then(|| handover::receive_listener(socket.as_fd())).transpose();
@@ -140,6 +143,8 @@ impl Workshop {
                 return Err(RuntimeError::system("taking over the filter's descriptor")(error));
             }
         };
+        // Up to where it is given its program, nothing but our own code runs.
+        let created = created.started()?;
         Ok(Sandbox {
             shape: request.clone(),
             setup: begun.elapsed(),
@@ -151,6 +156,10 @@ impl Workshop {
             refusals: listener.map(Refusals::of),
             warm: zygote.is_some(),
         })
+    }
+
+    fn cgroup(&self, id: &str) -> ContainerCgroup {
+        ContainerCgroup::new(&self.home, id, self.staging.hierarchies())
     }
 
     /// Removes everything of a container that ended; returns what could not be, and processes that were left.
@@ -203,9 +212,7 @@ impl Sandbox {
 
     /// Settles what was left open when the container was made, and lets the program go; kills it where that fails.
     fn begin(&mut self, request: &SandboxRequest, given: &Given) -> Result<(), RuntimeError> {
-        self.settle(request, given)
-            .and_then(|()| self.created.start())
-            .inspect_err(|_| self.created.abandon())
+        self.settle(request, given).inspect_err(|_| self.created.abandon())
     }
 
     fn settle(&mut self, request: &SandboxRequest, given: &Given) -> Result<(), RuntimeError> {

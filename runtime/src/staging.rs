@@ -9,11 +9,14 @@ use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use oci_spec::runtime::Spec;
+use rlox_host::CgroupHome;
 
+use crate::cgroup::hierarchies::Hierarchies;
 use crate::error::RuntimeError;
 use crate::spec::{IdMap, is_bind};
 use crate::{overlay, redirect};
@@ -23,18 +26,32 @@ pub(crate) struct Staging {
     root: PathBuf,
     private: bool,
     staged: HashMap<PathBuf, PathBuf>,
+    hierarchies: Rc<Hierarchies>,
+}
+
+/// Who puts containers into cgroups of v1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joining {
+    /// Nobody has to: they are born there.
+    Born,
+    /// libcontainer, where a container is to see the hierarchies.
+    Moved,
 }
 
 impl Staging {
     /// Prepares `directory` (has to exist). Call it once, before any container.
-    pub(crate) fn prepare(directory: &Path) -> Result<Self, RuntimeError> {
+    pub(crate) fn prepare(
+        directory: &Path,
+        home: &CgroupHome,
+        joining: Joining,
+    ) -> Result<Self, RuntimeError> {
+        let mut hierarchies = Hierarchies::default();
         let private = nix::unistd::geteuid().is_root();
         if private {
             unshare(CloneFlags::CLONE_NEWNS)
                 .map_err(|errno| system("unshare of the mount namespace", errno))?;
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
                 .map_err(|errno| system("making mounts private", errno))?;
-            hide_unneeded_hierarchies()?;
             let options = "mode=0711,size=16m,nr_inodes=16384";
             mount(
                 Some("rlox"),
@@ -44,8 +61,15 @@ impl Staging {
                 Some(options),
             )
             .map_err(|errno| system(format!("mounting a tmpfs on {}", directory.display()), errno))?;
+            if *home == CgroupHome::V1 && joining == Joining::Born {
+                hierarchies = Hierarchies::take_over(&directory.join("cgroup"))
+                    .map_err(RuntimeError::system("taking the cgroup hierarchies over"))?;
+            } else {
+                hide_unneeded_hierarchies()?;
+            }
         }
-        let staging = Self { root: directory.to_owned(), private, staged: HashMap::new() };
+        let hierarchies = Rc::new(hierarchies);
+        let staging = Self { root: directory.to_owned(), private, staged: HashMap::new(), hierarchies };
         for (name, mode) in [("state", 0o700), ("bundle", 0o711), ("stage", 0o711)] {
             let path = directory.join(name);
             DirBuilder::new()
@@ -57,6 +81,11 @@ impl Staging {
         Ok(staging)
     }
 
+    /// Where cgroup hierarchies are.
+    pub(crate) fn hierarchies(&self) -> &Rc<Hierarchies> {
+        &self.hierarchies
+    }
+
     /// libcontainer's state root.
     pub(crate) fn state(&self) -> PathBuf {
         self.root.join("state")
@@ -65,7 +94,11 @@ impl Staging {
     /// Writes the spec as a bundle of its own and returns that bundle's directory.
     pub(crate) fn write_bundle(&mut self, id: &str, spec: Spec) -> Result<PathBuf, RuntimeError> {
         redirect::refuse(&spec)?;
-        let spec = self.stage_sources(spec)?;
+        let mut spec = self.stage_sources(spec)?;
+        if let (true, Some(linux)) = (self.hierarchies.are_joined(), spec.linux_mut()) {
+            // The one place that libcontainer finds, where every process is already.
+            linux.set_cgroups_path(Some("/".into())).set_resources(None);
+        }
         let directory = self.root.join("bundle").join(id);
         fs::create_dir(&directory)
             .map_err(RuntimeError::system(format!("creating {}", directory.display())))?;

@@ -110,13 +110,18 @@ impl Zygote {
         result
     }
 
-    /// In a container's first process: goes on as the interpreter that was started with this command line.
-    pub(crate) fn enter(&self, args: &[String]) -> Result<(), String> {
+    /// In a container's first process, which does not know yet what it is for: does what any program needs.
+    pub(crate) fn arrive(&self) -> Result<(), String> {
         // A copy of a process that may not be looked into cannot look into itself either, in /proc.
         nix::sys::prctl::set_dumpable(true).map_err(|errno| format!("prctl: {errno}"))?;
         nix::sys::prctl::set_name(c"python3").map_err(|errno| format!("prctl: {errno}"))?;
-        self.command_line.overwrite(args);
         self.python.after_fork_child();
+        self.python.run("zygote.arrive()")
+    }
+
+    /// Goes on as the interpreter that was started with this command line.
+    pub(crate) fn enter(&self, args: &[String]) -> Result<(), String> {
+        self.command_line.overwrite(args);
         let words = args.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
         let words = words.map_err(|error| error.to_string())?.join(", ");
         let ended = self.python.run(&format!("zygote.enter([{words}])"));

@@ -51,6 +51,9 @@ impl Executor for Confined {
 
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
         let Some(socket) = self.socket() else { return get_executor().exec(spec) };
+        if let Some(zygote) = &self.zygote {
+            zygote.arrive().map_err(ExecutorError::Other)?;
+        }
         let program = handover::take(socket).map_err(ExecutorError::Other)?;
         let args = program
             .args

@@ -4,6 +4,7 @@
 //! them from the end. The devices that every container has come after all of them.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -183,6 +184,47 @@ pub(crate) fn enforce(directory: &Path, devices: &[LinuxDeviceCgroup]) -> Result
     sys::attach_device_program(&program(&rules), cgroup.as_fd()).map_err(|error| format!("bpf: {error}"))
 }
 
+/// The same on v1, where rules are lines, of which a new one takes effect at once. A new cgroup has its parent's.
+pub(crate) fn enforce_v1(directory: &Path, devices: &[LinuxDeviceCgroup]) -> Result<(), String> {
+    if devices.is_empty() {
+        return Ok(());
+    }
+    let rules = devices.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+    let open = |name: &str| {
+        let path = directory.join(name);
+        File::options().write(true).open(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let (mut allow, mut deny) = (open("devices.allow")?, open("devices.deny")?);
+    for rule in rules.iter().chain(&usual()) {
+        let file = if rule.allow { &mut allow } else { &mut deny };
+        // In one call: the kernel takes each for a whole line.
+        let line = line(rule);
+        let written = file.write(line.as_bytes()).map_err(|error| format!("devices {line:?}: {error}"))?;
+        if written != line.len() {
+            return Err(format!("devices {line:?}: written in part"));
+        }
+    }
+    Ok(())
+}
+
+fn line(rule: &Rule) -> String {
+    if rule.matches_everything() {
+        return "a".into();
+    }
+    let kind = match rule.kind {
+        Some(BLOCK) => "b",
+        Some(_) => "c",
+        None => "a",
+    };
+    let number = |number: Option<i32>| number.map_or_else(|| "*".into(), |number| number.to_string());
+    let access: String = [(READ, 'r'), (WRITE, 'w'), (MKNOD, 'm')]
+        .into_iter()
+        .filter(|(bit, _)| rule.access & bit != 0)
+        .map(|(_, letter)| letter)
+        .collect();
+    format!("{kind} {}:{} {access}", number(rule.major), number(rule.minor))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -253,6 +295,18 @@ mod tests {
         assert!(ask(&code, CHARACTER, READ, 136, 17));
         assert!(ask(&code, BLOCK, MKNOD, 8, 0) && !ask(&code, BLOCK, READ, 8, 0));
         assert!(!ask(&code, CHARACTER, READ, 1, 1));
+    }
+
+    #[test]
+    fn on_v1_a_rule_is_a_line() {
+        let list = rules(json!([
+            {"allow": false, "access": "rwm"},
+            {"allow": true, "type": "c", "major": 10, "minor": 229, "access": "rw"},
+            {"allow": true, "type": "b", "major": 8, "access": "r"}
+        ]));
+        let lines: Vec<_> = list.iter().map(line).collect();
+        assert_eq!(lines, ["a", "c 10:229 rw", "b 8:* r"]);
+        assert_eq!(line(&usual()[0]), "c *:* m");
     }
 
     #[test]

@@ -5,15 +5,19 @@
 
 pub(crate) mod devices;
 pub(crate) mod group;
+pub(crate) mod hierarchies;
 pub(crate) mod limits;
 mod stats;
 pub(crate) mod usage;
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use hierarchies::Hierarchies;
+use limits::{Setting, v1};
 use nix::unistd::Pid;
-use oci_spec::runtime::Spec;
-use rlox_host::{CGROUP_ROOT, CgroupHome, read_bounded, v1_controllers};
+use oci_spec::runtime::{LinuxResources, Spec};
+use rlox_host::{CGROUP_ROOT, CgroupHome, read_bounded, v1_controllers, write_file};
 use rlox_protocol::CgroupCounters;
 
 /// Limits that have to read back; `None` where the spec asks for none.
@@ -26,6 +30,9 @@ pub(crate) struct Wanted {
     /// Quota and period in microseconds.
     cpu: Option<(i64, u64)>,
 }
+
+/// Limits that [`Wanted`] reads back.
+const READ_BACK: [&str; 4] = ["memory.limit", "memory.swap", "pids.limit", "cpu.quota"];
 
 impl Wanted {
     /// The limits that a spec asks for.
@@ -47,20 +54,29 @@ impl Wanted {
 pub(crate) struct ContainerCgroup {
     home: CgroupHome,
     path: PathBuf,
+    hierarchies: Rc<Hierarchies>,
 }
 
 impl ContainerCgroup {
-    pub(crate) fn new(home: &CgroupHome, id: &str) -> Self {
-        Self { home: home.clone(), path: home.container_path(id) }
+    pub(crate) fn new(home: &CgroupHome, id: &str, hierarchies: &Rc<Hierarchies>) -> Self {
+        Self { home: home.clone(), path: home.container_path(id), hierarchies: Rc::clone(hierarchies) }
+    }
+
+    fn relative(&self) -> &Path {
+        self.path.strip_prefix("/").unwrap_or(&self.path)
+    }
+
+    /// Makes a container, whose processes are in this cgroup from the first on.
+    pub(crate) fn around<T>(&self, make: impl FnOnce() -> T) -> std::io::Result<T> {
+        self.hierarchies.within(self.relative(), make)
     }
 
     /// The directory of one controller, or of all of them on v2.
     fn directory(&self, controller: &str) -> PathBuf {
-        let relative = self.path.strip_prefix("/").unwrap_or(&self.path);
         match self.home {
-            CgroupHome::V2 { .. } => Path::new(CGROUP_ROOT).join(relative),
+            CgroupHome::V2 { .. } => Path::new(CGROUP_ROOT).join(self.relative()),
             CgroupHome::V1 | CgroupHome::None { .. } => {
-                Path::new(CGROUP_ROOT).join(controller).join(relative)
+                self.hierarchies.root().join(controller).join(self.relative())
             }
         }
     }
@@ -68,13 +84,13 @@ impl ContainerCgroup {
     fn directories(&self) -> Vec<PathBuf> {
         match self.home {
             CgroupHome::V2 { .. } => vec![self.directory("")],
+            CgroupHome::V1 if self.hierarchies.are_joined() => self.hierarchies.directories(self.relative()),
             // libcontainer joins every mounted hierarchy, also those that carry no limit.
             CgroupHome::V1 => std::fs::read_dir(CGROUP_ROOT)
                 .map(|entries| {
-                    let relative = self.path.strip_prefix("/").unwrap_or(&self.path).to_owned();
                     entries
                         .flatten()
-                        .map(|entry| entry.path().join(&relative))
+                        .map(|entry| entry.path().join(self.relative()))
                         .filter(|path| path.exists())
                         .collect()
                 })
@@ -83,13 +99,42 @@ impl ContainerCgroup {
         }
     }
 
-    /// Sets what libcontainer leaves out: on v2 it takes a swap limit of 0 for none at all.
-    pub(crate) fn complete(&self, wanted: &Wanted) -> Result<(), String> {
+    /// Sets what libcontainer leaves out: on v2 it takes a swap limit of 0 for none at all, and of hierarchies that
+    /// it does not see it knows nothing.
+    pub(crate) fn complete(&self, wanted: &Wanted, resources: Option<&LinuxResources>) -> Result<(), String> {
+        if let (CgroupHome::V1, true, Some(resources)) =
+            (&self.home, self.hierarchies.are_joined(), resources)
+        {
+            return self.limit(resources);
+        }
         let file = self.directory("").join("memory.swap.max");
         let without_swap =
             matches!(self.home, CgroupHome::V2 { .. }) && wanted.memory.is_some() && !wanted.swap;
         if without_swap && file.exists() {
             return rlox_host::write_file(&file, "0").map_err(|error| error.to_string());
+        }
+        Ok(())
+    }
+
+    /// Writes every limit, and reads back those that [`Wanted`] has no word for.
+    fn limit(&self, resources: &LinuxResources) -> Result<(), String> {
+        let file = |setting: &Setting| self.directory(&setting.controller).join(&setting.file);
+        let write = |setting: &Setting| {
+            write_file(&file(setting), &setting.value)
+                .map_err(|error| format!("limit {}: {error}", setting.name))
+        };
+        let settings = v1(resources)?;
+        // Hosts without swap accounting have no such file, and no swap that it would limit.
+        let settings: Vec<_> =
+            settings.iter().filter(|setting| !setting.swap || file(setting).exists()).collect();
+        settings.iter().try_for_each(|setting| write(setting))?;
+        devices::enforce_v1(&self.directory("devices"), resources.devices().as_deref().unwrap_or_default())?;
+        for setting in settings.iter().filter(|setting| !READ_BACK.contains(&setting.name)) {
+            let found = read_bounded(&file(setting)).map_err(|error| error.to_string())?;
+            if !setting.holds(&found) {
+                let wanted = &setting.value;
+                return Err(format!("limit {} is {:?}, wanted {wanted:?}", setting.name, found.trim()));
+            }
         }
         Ok(())
     }
@@ -204,6 +249,9 @@ impl ContainerCgroup {
     pub(crate) fn remove(&self) -> u64 {
         let mut leftovers = 0;
         for directory in self.directories() {
+            if std::fs::remove_dir(&directory).is_ok() {
+                continue;
+            }
             for attempt in 0..100 {
                 let pids = read_bounded(&directory.join("cgroup.procs")).unwrap_or_default();
                 if attempt == 0 {
