@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use rlox_report::TrialKey;
@@ -28,6 +29,9 @@ mod errors;
 pub(crate) use errors::StoreError;
 
 const LOCK: &str = ".lock";
+/// How often a directory that is taken is tried, and the time between.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(20);
 /// Marks a summary that was written from outside the trainer.
 pub(crate) const RECORDER: &str = "rlox-controller";
 /// Sweeps of one store; a list stays readable and a disk is not filled with plans.
@@ -83,7 +87,7 @@ impl Store {
 
     /// The process that uses a directory now.
     pub(crate) fn running(root: &Path) -> Option<i32> {
-        match root.join(LOCK).is_file().then(|| lock(root)) {
+        match root.join(LOCK).is_file().then(|| take(root)) {
             Some(Err(StoreError::Busy { pid, .. })) => pid.parse().ok(),
             Some(Ok(_) | Err(_)) | None => None,
         }
@@ -208,24 +212,31 @@ pub(super) fn named(id: &str, key: TrialKey) -> String {
     trial_id(id, &key.to_string())
 }
 
+/// Takes the directory, and leaves this process's id for those who find it taken.
 fn lock(root: &Path) -> Result<Flock<File>, StoreError> {
     let path = root.join(LOCK);
-    let open = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-    let file = open.map_err(FileError::of("open", &path))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => {
-            let write = || -> std::io::Result<()> {
-                lock.set_len(0)?;
-                (&*lock).write_all(std::process::id().to_string().as_bytes())
-            };
-            write().map_err(FileError::of("write", &path))?;
-            Ok(lock)
+    let lock = take(root)?;
+    let write = || -> std::io::Result<()> {
+        lock.set_len(0)?;
+        (&*lock).write_all(std::process::id().to_string().as_bytes())
+    };
+    write().map_err(FileError::of("write", &path))?;
+    Ok(lock)
+}
+
+/// Tries a few times: whoever asks whether it is taken holds it for a moment.
+fn take(root: &Path) -> Result<Flock<File>, StoreError> {
+    let path = root.join(LOCK);
+    for _ in 0..TRIES {
+        let open = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = open.map_err(FileError::of("open", &path))?;
+        if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            return Ok(lock);
         }
-        Err(_) => {
-            let pid = std::fs::read_to_string(&path).unwrap_or_default();
-            Err(StoreError::Busy { path: root.to_owned(), pid })
-        }
+        std::thread::sleep(PAUSE);
     }
+    let pid = std::fs::read_to_string(&path).unwrap_or_default();
+    Err(StoreError::Busy { path: root.to_owned(), pid })
 }
 
 #[cfg(test)]
