@@ -3,10 +3,15 @@
 Python fills caches in its code and its types as it runs. Done here, before the copies are made, the pages that hold
 them are shared; done in each copy, every one of them is copied. The grader's side of the conversation was written
 down before it begins: nobody else is there to hold it.
+
+Most pages that a copy writes to are the same in each: counts of references. One trial tells which, and copies then
+have them made their own at once, before it is known what they are for.
 """
 
 import builtins
+import gc
 import os
+import struct
 import sys
 
 import codec
@@ -71,16 +76,12 @@ def written_down():
 
 def rehearse():
     """Leaves nothing behind but what the interpreter remembers."""
-    import _socket
-
     modules, arguments = set(sys.modules), sys.argv
     names = {name: builtins.__dict__.get(name) for name in ("exit", "quit")}
     frames = written_down()
     try:
         for _ in range(RUNS):
-            ours, theirs = _socket.socketpair()
-            ours.sendall(frames)
-            ours.shutdown(_socket.SHUT_WR)
+            ours, theirs = asked(frames)
             converse(theirs.fileno())
             theirs.close()
             check(ours)
@@ -94,6 +95,16 @@ def rehearse():
                 builtins.__dict__[name] = value
         for name in set(sys.modules) - modules:
             del sys.modules[name]
+
+
+def asked(frames):
+    """A channel on which everything has been asked already."""
+    import _socket
+
+    ours, theirs = _socket.socketpair()
+    ours.sendall(frames)
+    ours.shutdown(_socket.SHUT_WR)
+    return ours, theirs
 
 
 def converse(channel):
@@ -118,3 +129,58 @@ def check(channel):
     expected = ["ready"] + ["raised" if at == 8 else "value" for at, _ in enumerate(requests())]
     if words != expected:
         raise AssertionError("the rehearsal went otherwise: %s" % words)
+
+
+def written_pages():
+    """Ranges of memory that a copy of this process writes to, found out in one: its start and its end, each.
+
+    None where the kernel does not tell this user which page is which.
+    """
+    reading, writing = os.pipe()
+    _, theirs = asked(written_down())
+    gc.collect()
+    before = pages()
+    copy = os.fork()
+    if copy == 0:
+        try:
+            converse(theirs.fileno())
+            with open(writing, "wb") as stream:
+                for start, end in ranges(before, pages()):
+                    stream.write(struct.pack("<QQ", start, end))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as stream:
+        found = stream.read()
+    os.waitpid(copy, 0)
+    return found
+
+
+def pages():
+    """The writable memory of this process: where it begins, and the kernel's numbers of its pages."""
+    size = os.sysconf("SC_PAGE_SIZE")
+    found = {}
+    with open("/proc/self/maps") as stream:
+        maps = [line.split() for line in stream]
+    with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+        for fields in maps:
+            # Stacks grow, and what else has a name in brackets is the kernel's.
+            if fields[1].startswith("rw-p") and (fields[-1] == "[heap]" or not fields[-1].startswith("[")):
+                start, end = (int(each, 16) for each in fields[0].split("-"))
+                count = (end - start) // size
+                pagemap.seek(start // size * 8)
+                found[start] = [entry & (1 << 55) - 1 for entry in struct.unpack("<%dQ" % count, pagemap.read(count * 8))]
+    return found
+
+
+def ranges(before, after):
+    """Where pages are others than before."""
+    size = os.sysconf("SC_PAGE_SIZE")
+    for start, numbers in before.items():
+        first = None
+        for at, (old, new) in enumerate(zip((*numbers, 0), (*after.get(start, ()), 0))):
+            if old != new and old and first is None:
+                first = at
+            elif old == new and first is not None:
+                yield start + first * size, start + at * size
+                first = None

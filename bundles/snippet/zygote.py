@@ -18,6 +18,7 @@ PROGRAMS = "/opt/rlox"
 OWN = ("driver", "server", "exports", "foreign", "staging", "channel", "codec", "shared", "values", "files")
 
 root = ""
+rehearsal = None
 
 
 class Source(external.SourceFileLoader):
@@ -140,7 +141,7 @@ finder = Finder()
 
 def warm(below, modules, site):
     """Imports what snippets are likely to import; returns a line of text on each module that could not be."""
-    global root
+    global root, rehearsal
     root = below
     move_interpreter()
     # What is frozen into the interpreter is no file.
@@ -167,6 +168,11 @@ def warm(below, modules, site):
     # Objects made so far are shared with every copy as long as nobody writes to them; the collector would.
     gc.freeze()
     return failed
+
+
+def written_pages():
+    """What every copy writes to: to be asked when all else is done."""
+    return rehearsal.written_pages()
 
 
 def arrive():

@@ -84,6 +84,8 @@ impl<'a> Rules<'a> {
         let failed = |error: SeccompError| error.to_string();
         let mut context = ScmpFilterContext::new(self.default).map_err(failed)?;
         context.add_arch(ScmpArch::X8664).map_err(failed)?;
+        // A tree of numbers instead of a list: the kernel asks it for every call that there is when it is loaded.
+        context.set_ctl_optimize(2).map_err(failed)?;
         for rule in self.section.syscalls().iter().flatten() {
             let Some(action) = action(rule.action(), rule.errno_ret()).filter(|each| *each != self.default)
             else {

@@ -5,6 +5,10 @@
 //! is, the bundle decides. Only functions of its stable interface are called, and no structure of it is read.
 #![expect(unsafe_code, reason = "calls of a library that is opened at run time, each with its reason")]
 
+mod arenas;
+
+pub(crate) use arenas::settle;
+
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -134,6 +138,7 @@ impl Python {
             after_fork_parent: library.no_arguments(c"PyOS_AfterFork_Parent")?,
             after_fork_child: library.no_arguments(c"PyOS_AfterFork_Child")?,
         };
+        arenas::provide(library.symbol(c"PyObject_SetArenaAllocator")?)?;
         let words = command_line
             .iter()
             .map(|word| CString::new(*word).map_err(|error| error.to_string()))

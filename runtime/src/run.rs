@@ -117,7 +117,7 @@ impl Run {
         let created = cgroup
             .around(|| Created::create(id, bundle, &staging.state(), Streams::default(), program))
             .map_err(RuntimeError::system("entering the container's cgroup"))??;
-        let created = created.checked(spec, filtered, cgroup)?.started()?;
+        let created = created.checked(spec, filtered, cgroup)?.started(spec)?;
         let limits = self.timeout_secs.map(deadline_only);
         let (mut stdout, mut stderr) = (Capture::none(), Capture::none());
         let begun = Instant::now();

@@ -144,7 +144,7 @@ impl Workshop {
             }
         };
         // Up to where it is given its program, nothing but our own code runs.
-        let created = created.started()?;
+        let created = created.started(&spec)?;
         Ok(Sandbox {
             shape: request.clone(),
             setup: begun.elapsed(),

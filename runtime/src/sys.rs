@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -367,4 +368,11 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: the call takes integers and touches no memory of ours.
     let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     Errno::result(result).map(drop).map_err(io::Error::from)
+}
+/// Makes pages of this process its own, as writing to each of them would.
+pub(crate) fn populate(range: &Range<usize>) -> io::Result<()> {
+    // SAFETY: the kernel changes no content, and refuses ranges that are not mapped.
+    let result =
+        unsafe { libc::madvise(range.start as *mut libc::c_void, range.len(), libc::MADV_POPULATE_WRITE) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

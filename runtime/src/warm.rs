@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -14,8 +15,9 @@ use nix::sys::memfd::{MemFdCreateFlag, memfd_create};
 use rlox_protocol::Interpreter as Report;
 
 use crate::interpreter::Interpreter;
-use crate::python::{CommandLine, Python, end_copies_at_once};
+use crate::python::{CommandLine, Python, end_copies_at_once, settle};
 use crate::spec::{absolute, load};
+use crate::sys;
 
 /// Annotation of a bundle's `config.json`: the program that gets an interpreter ready, compiled, as in the container.
 const ANNOTATION: &str = "org.rlox.zygote";
@@ -29,6 +31,8 @@ const OPTIONS: [&str; 4] = ["-I", "-S", "-B", "-Xutf8"];
 pub(crate) struct Zygote {
     python: Python,
     command_line: CommandLine,
+    /// Memory that every copy writes to.
+    written: &'static [Range<usize>],
 }
 
 impl Zygote {
@@ -56,7 +60,7 @@ impl Zygote {
         let command_line = CommandLine::own()?;
         let words: Vec<&str> = [executable].into_iter().chain(OPTIONS).chain(["-c", ""]).collect();
         let python = Python::start(&below(library), &words)?;
-        let zygote = Self { python, command_line };
+        let mut zygote = Self { python, command_line, written: &[] };
         let report = zygote.warm(&root, Path::new(program), modules)?;
         let mut lines = report.lines().map(str::to_owned);
         let version = lines.next().unwrap_or_default();
@@ -67,6 +71,9 @@ impl Zygote {
         if threads != 1 {
             return Err(format!("importing {} started {} threads", modules.join(", "), threads - 1));
         }
+        settle()?;
+        // Lives as long as the process.
+        zygote.written = zygote.written_pages()?.leak();
         end_copies_at_once()?;
         look_at_the_processor();
         Ok((zygote, Report::Warm { version, missing: lines.collect() }))
@@ -78,28 +85,44 @@ impl Zygote {
         let place = root.join(place.strip_prefix("/").unwrap_or(place));
         let name = program.file_stem().and_then(|name| name.to_str()).ok_or("its program has no name")?;
         let modules = modules.iter().map(|module| literal(module)).collect::<Result<Vec<_>, _>>()?.join(", ");
-        let mut answer = memfd_create(c"rlox-zygote", MemFdCreateFlag::MFD_CLOEXEC)
-            .map(File::from)
-            .map_err(|error| error.to_string())?;
         let text = format!(
-            "import posix, sys\n\
+            "import sys\n\
              sys.path.insert(0, {place})\n\
              import {name} as zygote\n\
              del sys.path[0]\n\
              _failed = zygote.warm({root}, [{modules}], {site})\n\
-             posix.write({descriptor}, \"\\n\".join([sys.version.split()[0], *_failed]).encode())\n",
+             _answer = \"\\n\".join([sys.version.split()[0], *_failed]).encode()\n",
             place = literal(&place.to_string_lossy())?,
             root = literal(&root.to_string_lossy())?,
             site = literal(SITE)?,
-            descriptor = answer.as_raw_fd(),
         );
-        self.python.run(&text).map_err(|reason| format!("{}: {reason}", program.display()))?;
-        let mut report = String::new();
-        answer
-            .rewind()
-            .and_then(|()| answer.read_to_string(&mut report))
+        let report = self.answer(&text).map_err(|reason| format!("{}: {reason}", program.display()))?;
+        String::from_utf8(report).map_err(|error| error.to_string())
+    }
+
+    /// Memory that every copy writes to, from a first one that is no container.
+    fn written_pages(&self) -> Result<Vec<Range<usize>>, String> {
+        let words = self.answer("_answer = zygote.written_pages()\n")?;
+        let words: Vec<usize> = words
+            .as_chunks::<{ size_of::<usize>() }>()
+            .0
+            .iter()
+            .map(|bytes| usize::from_ne_bytes(*bytes))
+            .collect();
+        Ok(words.as_chunks().0.iter().map(|[start, end]| *start..*end).collect())
+    }
+
+    /// The bytes that a piece of text leaves in `_answer`.
+    fn answer(&self, text: &str) -> Result<Vec<u8>, String> {
+        let mut file = memfd_create(c"rlox-zygote", MemFdCreateFlag::MFD_CLOEXEC)
+            .map(File::from)
+            .map_err(|error| error.to_string())?;
+        self.python.run(&format!("{text}import posix\nposix.write({}, _answer)\n", file.as_raw_fd()))?;
+        let mut answer = Vec::new();
+        file.rewind()
+            .and_then(|()| file.read_to_end(&mut answer))
             .map_err(|error| format!("reading the interpreter's answer: {error}"))?;
-        Ok(report)
+        Ok(answer)
     }
 
     /// Around the making of a container, of which each process is a copy of this one.
@@ -115,6 +138,10 @@ impl Zygote {
         // A copy of a process that may not be looked into cannot look into itself either, in /proc.
         nix::sys::prctl::set_dumpable(true).map_err(|errno| format!("prctl: {errno}"))?;
         nix::sys::prctl::set_name(c"python3").map_err(|errno| format!("prctl: {errno}"))?;
+        for range in self.written {
+            // Page by page, at the first write to each, takes half as long again. What cannot be is done then.
+            sys::populate(range).unwrap_or_default();
+        }
         self.python.after_fork_child();
         self.python.run("zygote.arrive()")
     }
