@@ -11,7 +11,7 @@ use crate::script::{Exits, Told};
 use crate::tampering::{Kind, Tampering};
 
 /// The contract's verdict words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     Passed,
@@ -52,7 +52,7 @@ impl Verdict {
 }
 
 /// One test's result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct TestResult {
     pub(crate) index: usize,
     pub(crate) passed: bool,

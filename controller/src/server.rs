@@ -11,16 +11,20 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_io_timeout::TimeoutStream;
 
 use crate::api::Api;
 use crate::service::Service;
 
 /// A client that sends its request's head more slowly is cut off.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that takes nothing of its answer for so long is cut off: it must not hold what it was promised.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Answers may need this much longer than the longest execution, once the service stops.
 pub(crate) const DRAIN_SLACK: Duration = Duration::from_secs(5);
 
@@ -105,7 +109,8 @@ where
         let service = TowerToHyperService::new(router.clone());
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+        let stream = TokioIo::new(Box::pin(impatient(stream, TAKE_TIMEOUT)));
+        let connection = graceful.watch(builder.serve_connection(stream, service));
         connections.spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection ended");
@@ -117,6 +122,13 @@ where
         tracing::warn!("clients did not finish their requests; closing their connections");
     }
     connections.shutdown().await;
+}
+
+/// A connection whose writes fail where the other side takes nothing for so long.
+fn impatient<S: AsyncRead + AsyncWrite>(stream: S, limit: Duration) -> TimeoutStream<S> {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limit));
+    stream
 }
 
 /// SIGINT, SIGTERM and SIGHUP, caught from the moment of creation.
@@ -132,6 +144,11 @@ impl StopSignals {
 
     /// Resolves when one of them has come, also before this was called.
     pub(crate) async fn wait(mut self) {
+        self.next().await;
+    }
+
+    /// Resolves at the next of them.
+    pub(crate) async fn next(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -149,5 +166,31 @@ pub(crate) async fn drain(service: Arc<Service>) {
     });
     if ended.await.is_err() {
         tracing::error!("shutting down failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_takes_nothing_is_dropped_and_a_slow_one_is_not() {
+        let limit = Duration::from_secs(60);
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        let slow = tokio::spawn(async move {
+            let mut taken = [0u8; 16];
+            for _ in 0..12 {
+                tokio::time::sleep(Duration::from_secs(50)).await;
+                theirs.read_exact(&mut taken).await.unwrap();
+            }
+            theirs
+        });
+        let mut stream = Box::pin(impatient(ours, limit));
+        stream.write_all(&[0u8; 192]).await.unwrap();
+        let _theirs = slow.await.unwrap();
+        let error = stream.write_all(&[0u8; 192]).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
     }
 }

@@ -3,10 +3,12 @@
 //! An empty list proves nothing; a verdict never rests on it.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// One kind of attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = TamperingKind)]
 pub(crate) enum Kind {
     /// The process ended while the program was being loaded, without an exception.
     ExitWhileLoading,
@@ -60,7 +62,7 @@ impl Kind {
 }
 
 /// Something that was tried where it can be seen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct Tampering {
     pub(crate) kind: Kind,
     pub(crate) detail: String,

@@ -8,6 +8,11 @@ use crate::model::Problem;
 const LINE_LIMIT_BYTES: usize = 64 * 1024;
 /// Most steps kept of one trial.
 const ROW_LIMIT: usize = 20_000;
+/// Most snippets of one step, and the longest name of one.
+const ID_LIMIT: usize = 256;
+const ID_LIMIT_BYTES: usize = 128;
+/// RFC 3339 with milliseconds and an offset is shorter.
+const TIME_LIMIT_BYTES: usize = 40;
 /// A step number beyond this is no step.
 const STEP_LIMIT: u64 = 1_000_000_000;
 
@@ -44,6 +49,18 @@ pub struct MetricsRow {
     pub masked: Option<u64>,
     /// Adversarial samples that got a positive reward.
     pub forged: Option<u64>,
+    /// When it ended, as the trainer wrote it.
+    pub timestamp: Option<String>,
+    /// Which snippets of the corpus were injected in this step.
+    pub injected_ids: Vec<String>,
+}
+
+impl MetricsRow {
+    /// From one line of the file; `None` where it is no step.
+    #[must_use]
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        parse_row(line)
+    }
 }
 
 /// The steps of one trial and what else its file held.
@@ -95,6 +112,15 @@ impl Metrics {
     }
 }
 
+/// Names of snippets, as the corpus spells them; anything else in the list is not one.
+fn ids(map: &serde_json::Map<String, serde_json::Value>) -> Vec<String> {
+    let named = |text: &&str| {
+        !text.is_empty() && text.len() <= ID_LIMIT_BYTES && text.bytes().all(|each| each.is_ascii_graphic())
+    };
+    let entries = map.get("injected_ids").and_then(serde_json::Value::as_array).into_iter().flatten();
+    entries.filter_map(serde_json::Value::as_str).filter(named).take(ID_LIMIT).map(str::to_owned).collect()
+}
+
 fn parse_row(line: &[u8]) -> Option<MetricsRow> {
     if line.len() > LINE_LIMIT_BYTES {
         return None;
@@ -116,6 +142,8 @@ fn parse_row(line: &[u8]) -> Option<MetricsRow> {
         injected: json::count(&map, "injected"),
         masked: json::count(&map, "masked"),
         forged: json::count(&map, "forged"),
+        timestamp: json::text(&map, "timestamp", TIME_LIMIT_BYTES),
+        injected_ids: ids(&map),
     })
 }
 

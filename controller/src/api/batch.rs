@@ -13,6 +13,7 @@ use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
+use utoipa::ToSchema;
 
 use super::verify::{VerifyRequest, VerifyResponse};
 use super::{Api, Problem};
@@ -23,7 +24,7 @@ const MAX_REQUESTS: usize = 4096;
 const LINES: &str = "application/x-ndjson";
 
 /// The request body.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BatchRequest {
     requests: Vec<VerifyRequest>,
@@ -31,15 +32,16 @@ pub(super) struct BatchRequest {
 }
 
 /// The response body.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct BatchResponse {
     results: Vec<Entry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     advantages: Option<Vec<f64>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
+#[schema(as = BatchEntry)]
 enum Entry {
     Verdict(Box<VerifyResponse>),
     Problem { error: Problem, reward: Option<f64> },
@@ -186,6 +188,19 @@ fn wants_lines(headers: &HeaderMap) -> bool {
     })
 }
 
+/// Many snippets, answers in their order; with `Accept: application/x-ndjson` a line for each as soon as it is there,
+/// then one with `done`.
+#[utoipa::path(
+    post,
+    path = "/verify/batch",
+    tag = "verification",
+    request_body = BatchRequest,
+    responses(
+        (status = 200, content((BatchResponse = "application/json"), (String = "application/x-ndjson"))),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    )
+)]
 pub(super) async fn batch(
     State(api): State<Api>,
     headers: HeaderMap,

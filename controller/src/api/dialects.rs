@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::body::{self, BodyError};
 use super::{Api, Problem};
 use crate::dialects::sandbox_fusion::{Decoded, Overloaded, RunCodeRequest, RunCodeResponse, RunStatus};
-use crate::dialects::submit::SubmitRequest;
+use crate::dialects::submit::{SubmitRequest, SubmitResponse};
 use crate::dialects::{Dialect, Outcome, Refusal, Server, Terms, piston, tampering};
 use crate::job::Finished;
 use crate::sandbox::SubmitError;
@@ -28,6 +28,7 @@ const LIMITS: HeaderName = HeaderName::from_static("x-rlox-limits");
 const TAMPERING: HeaderName = HeaderName::from_static("x-rlox-tampering");
 
 /// A JSON string, as the original sends it.
+#[utoipa::path(get, path = "/v1/ping", tag = "dialects", security(()), responses((status = 200, body = String)))]
 pub(super) async fn ping() -> Json<&'static str> {
     Json("pong")
 }
@@ -135,6 +136,18 @@ impl Api {
     }
 }
 
+/// SandboxFusion's call: runs one program. Every run that has a result is 200.
+#[utoipa::path(
+    post,
+    path = "/run_code",
+    tag = "dialects",
+    request_body = RunCodeRequest,
+    responses(
+        (status = 200, body = RunCodeResponse),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 504, description = "Overloaded: try again.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
 pub(super) async fn run_code(State(api): State<Api>, request: Request) -> Result<Response, Response> {
     let (server, received) = (Server::of(&api.service.config), Instant::now());
     let decode = move |body: RunCodeRequest| body.decode(&server, received);
@@ -143,6 +156,18 @@ pub(super) async fn run_code(State(api): State<Api>, request: Request) -> Result
     Ok(with_headers(Json(response).into_response(), &terms, &seen))
 }
 
+/// SandboxFusion's call: runs a program on the cases of a data set.
+#[utoipa::path(
+    post,
+    path = "/submit",
+    tag = "dialects",
+    request_body = SubmitRequest,
+    responses(
+        (status = 200, body = SubmitResponse),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
 pub(super) async fn submit(State(api): State<Api>, request: Request) -> Result<Response, Response> {
     let server = Server::of(&api.service.config);
     let (submission, _room) = api.decoded(request, SubmitRequest::decode).await?;
@@ -170,6 +195,18 @@ fn message(status: StatusCode, text: &str) -> Response {
     (status, Json(json!({ "message": text }))).into_response()
 }
 
+/// Piston's call: runs one program with files and arguments.
+#[utoipa::path(
+    post,
+    path = "/api/v2/execute",
+    tag = "dialects",
+    request_body = piston::ExecuteRequest,
+    responses(
+        (status = 200, body = piston::ExecuteResponse),
+        (status = "4XX", description = "An object with `message`.", body = Object),
+        (status = 503, description = "An object with `message`.", body = Object),
+    )
+)]
 pub(super) async fn execute(State(api): State<Api>, request: Request) -> Response {
     let dialect = Dialect::Piston;
     let refused = |problem: Problem| {
@@ -228,6 +265,8 @@ pub(super) async fn execute(State(api): State<Api>, request: Request) -> Respons
     with_headers(response, &frame.terms, &seen)
 }
 
+/// Piston's list of languages.
+#[utoipa::path(get, path = "/api/v2/runtimes", tag = "dialects", responses((status = 200, body = Vec<piston::Runtime>)))]
 pub(super) async fn runtimes(State(api): State<Api>) -> Json<Vec<piston::Runtime>> {
     Json(piston::runtimes(&api.service.environment.home.python_version("snippet")))
 }

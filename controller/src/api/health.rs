@@ -8,15 +8,18 @@ use axum::http::StatusCode;
 use rlox_host::Isolation;
 use rlox_protocol::Interpreter;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Api;
 use crate::service::Service;
 
 /// The body of `/health`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Health {
     status: &'static str,
     version: &'static str,
+    /// What this host isolates, and what it lacks.
+    #[schema(value_type = Object)]
     isolation: Isolation,
     time: TimeBody,
     pool: PoolBody,
@@ -24,7 +27,7 @@ pub(super) struct Health {
 }
 
 /// How time is judged.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct TimeBody {
     timeout_secs: f64,
     wall_factor: f64,
@@ -33,7 +36,7 @@ struct TimeBody {
 }
 
 /// Containers made ahead, and what programs run with.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct PoolBody {
     /// `warm`: forks of a started interpreter; `exec`: an interpreter for each container.
     mode: &'static str,
@@ -83,12 +86,20 @@ impl PoolBody {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct QueueBody {
     waiting: usize,
     capacity: usize,
 }
 
+/// Whether snippets can be contained as configured. Needs no token.
+#[utoipa::path(
+    get,
+    path = "/health",
+    tag = "service",
+    security(()),
+    responses((status = 200, body = Health), (status = 503, body = Health))
+)]
 pub(super) async fn health(State(api): State<Api>) -> (StatusCode, Json<Health>) {
     let state = api.service.pool.state();
     let isolation = api.service.environment.isolation.clone();
@@ -114,6 +125,8 @@ pub(super) async fn health(State(api): State<Api>) -> (StatusCode, Json<Health>)
     (code, Json(body))
 }
 
+/// Counters in Prometheus' text format.
+#[utoipa::path(get, path = "/metrics", tag = "service", responses((status = 200, body = String, content_type = "text/plain")))]
 pub(super) async fn metrics(State(api): State<Api>) -> String {
     let reports = api.service.environment.reports.read();
     let ahead = api.service.environment.ahead.state();

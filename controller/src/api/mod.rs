@@ -4,7 +4,9 @@ mod batch;
 mod body;
 mod dialects;
 mod health;
+mod openapi;
 mod problem;
+mod sweeps;
 mod verify;
 
 use std::sync::Arc;
@@ -15,12 +17,15 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tower_http::timeout::RequestBodyTimeoutLayer;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
+use utoipa_axum::routes;
 
 use crate::service::Service;
+use crate::sweep::Sweeps;
+pub(crate) use openapi::document;
 pub(crate) use problem::Problem;
 pub(crate) use verify::{VerifyRequest, VerifyResponse};
 
@@ -41,33 +46,71 @@ pub(crate) struct Api {
     batches: Arc<tokio::sync::Semaphore>,
     /// Room for bodies of dialects, which may be large.
     bodies: body::Room,
+    /// Connections that wait for events.
+    streams: Arc<tokio::sync::Semaphore>,
+    /// Absent where trainers listen: they have no business with sweeps.
+    sweeps: Option<Arc<Sweeps>>,
 }
+
+/// Most streams of events and logs at once.
+const MAX_STREAMS: usize = 128;
 
 impl Api {
     /// Handlers over a service.
     pub(crate) fn new(service: Arc<Service>, token: Option<&str>) -> Self {
         let token = token.map(|token| Sha256::digest(token.as_bytes()).into());
-        Self { service, token, batches: Arc::new(tokio::sync::Semaphore::new(64)), bodies: body::Room::new() }
+        let semaphore = |permits| Arc::new(tokio::sync::Semaphore::new(permits));
+        let (batches, streams) = (semaphore(64), semaphore(MAX_STREAMS));
+        Self { service, token, batches, bodies: body::Room::new(), streams, sweeps: None }
+    }
+
+    /// With sweeps, too.
+    pub(crate) fn with_sweeps(self, sweeps: Arc<Sweeps>) -> Self {
+        Self { sweeps: Some(sweeps), ..self }
     }
 
     /// All routes.
     pub(crate) fn router(self) -> Router {
-        Router::new()
-            .route("/verify", post(verify::verify).layer(DefaultBodyLimit::max(MAX_VERIFY_BODY)))
-            .route("/verify/batch", post(batch::batch).layer(DefaultBodyLimit::max(MAX_BATCH_BODY)))
-            .route("/metrics", get(health::metrics))
-            .route("/run_code", post(dialects::run_code).layer(DefaultBodyLimit::max(body::MAX_BODY)))
-            .route("/submit", post(dialects::submit).layer(DefaultBodyLimit::max(body::MAX_BODY)))
-            .route("/api/v2/execute", post(dialects::execute).layer(DefaultBodyLimit::max(body::MAX_BODY)))
-            .route("/api/v2/runtimes", get(dialects::runtimes))
+        let mut guarded = verification().merge(dialects());
+        if self.sweeps.is_some() {
+            guarded = guarded.merge(sweeps::routes());
+        }
+        guarded
             .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
             .route_layer(from_fn_with_state(self.clone(), authorise))
-            .route("/health", get(health::health))
-            .route("/v1/ping", get(dialects::ping))
+            .merge(open())
+            .split_for_parts()
+            .0
             .fallback(not_found)
             .method_not_allowed_fallback(wrong_method)
             .with_state(self)
     }
+}
+
+/// What grades.
+fn verification() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(verify::verify).layer(DefaultBodyLimit::max(MAX_VERIFY_BODY)))
+        .routes(routes!(batch::batch).layer(DefaultBodyLimit::max(MAX_BATCH_BODY)))
+        .routes(routes!(health::metrics))
+}
+
+/// What other servers answer.
+fn dialects() -> OpenApiRouter<Api> {
+    let limit = || DefaultBodyLimit::max(body::MAX_BODY);
+    OpenApiRouter::new()
+        .routes(routes!(dialects::run_code).layer(limit()))
+        .routes(routes!(dialects::submit).layer(limit()))
+        .routes(routes!(dialects::execute).layer(limit()))
+        .routes(routes!(dialects::runtimes))
+}
+
+/// What needs no token.
+fn open() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(health::health))
+        .routes(routes!(openapi::openapi))
+        .routes(routes!(dialects::ping))
 }
 
 async fn authorise(State(api): State<Api>, request: Request, next: Next) -> Response {

@@ -4,12 +4,13 @@ use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::sandbox::SubmitError;
 use crate::service::VerifyError;
 
 /// A problem document; `reward` is always null: a failure of ours is never a reward of 0.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Problem {
     #[serde(rename = "type")]
     kind: &'static str,
@@ -44,15 +45,34 @@ impl Problem {
     }
 
     pub(super) fn not_found(path: &str) -> Self {
-        let detail = format!(
-            "no {path} here; see GET /health, GET /metrics, POST /verify, POST /verify/batch, POST /run_code, POST /api/v2/execute"
-        );
+        let detail = format!("no {path} here; GET /openapi.json says what there is");
         Self::new(StatusCode::NOT_FOUND, "urn:rlox:not-found", "not found", detail)
     }
 
     pub(super) fn wrong_method(method: &str, path: &str) -> Self {
         let detail = format!("{path} does not take {method}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "urn:rlox:method-not-allowed", "method not allowed", detail)
+    }
+
+    /// What was asked for is not there, under a path that is.
+    pub(super) fn unknown(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "urn:rlox:not-found", "not found", detail)
+    }
+
+    /// The state of what was asked for does not allow it.
+    pub(super) fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "urn:rlox:conflict", "its state does not allow that", detail)
+    }
+
+    /// The disk is full.
+    pub(super) fn no_space(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "urn:rlox:disk-full", "the disk is full", detail)
+    }
+
+    /// Sweeps cannot be served now.
+    pub(super) fn unavailable(detail: impl Into<String>) -> Self {
+        let kind = "urn:rlox:sweeps-unavailable";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, "sweeps are not available", detail)
     }
 
     pub(super) fn busy(detail: impl Into<String>) -> Self {

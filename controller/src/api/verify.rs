@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{Api, Problem};
 use crate::config::{
@@ -21,7 +22,7 @@ const MAX_TESTS: usize = 10_000;
 const MAX_STDIO: usize = 200;
 
 /// The request body.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VerifyRequest {
     code: String,
@@ -37,7 +38,7 @@ pub(crate) struct VerifyRequest {
     early_stop: bool,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct StdioEntry {
     stdin: String,
@@ -117,7 +118,7 @@ impl VerifyRequest {
 }
 
 /// The response body.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct VerifyResponse {
     id: String,
     pub(crate) verdict: Verdict,
@@ -134,7 +135,7 @@ pub(crate) struct VerifyResponse {
     tampering: Vec<Tampering>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 struct UsageBody {
     queue_secs: f64,
     setup_secs: f64,
@@ -144,7 +145,7 @@ struct UsageBody {
     pids_peak: u64,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 struct Containment {
     tier: &'static str,
     limits: LimitsBody,
@@ -153,7 +154,7 @@ struct Containment {
     pressure: bool,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 struct LimitsBody {
     timeout_secs: f64,
     wall_secs: f64,
@@ -163,7 +164,7 @@ struct LimitsBody {
     cpus: f64,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 struct EventsBody {
     oom_kill: u64,
     pids_max: u64,
@@ -225,6 +226,18 @@ impl VerifyResponse {
     }
 }
 
+/// One snippet, one verdict. Every verdict is 200; a failure of ours is 503 with `reward` null.
+#[utoipa::path(
+    post,
+    path = "/verify",
+    tag = "verification",
+    request_body = VerifyRequest,
+    responses(
+        (status = 200, body = VerifyResponse),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    )
+)]
 pub(super) async fn verify(
     State(api): State<Api>,
     body: Result<Json<VerifyRequest>, JsonRejection>,

@@ -4,6 +4,7 @@ mod bench;
 mod bench_soak;
 mod bench_speed;
 mod check;
+mod client;
 mod doctor;
 mod serve;
 mod sweep;
@@ -53,6 +54,8 @@ enum Commands {
         #[command(subcommand)]
         command: check::CorpusCommands,
     },
+    /// Print the description of the HTTP interface, as docs/openapi.json has it.
+    Openapi,
     /// Measure how often verdicts are wrong, what they cost, how fast they are, and whether that lasts.
     Bench {
         #[command(subcommand)]
@@ -96,10 +99,16 @@ pub fn controller() -> ExitCode {
             Commands::Verify(args) => check::verify(args),
             Commands::Doctor(args) => doctor::execute(&args),
             Commands::Corpus { command } => check::corpus(command),
+            Commands::Openapi => openapi(),
             Commands::Bench { command } => bench::execute(command),
             Commands::Sweep { command } => sweep::execute(command),
         },
     )
+}
+
+fn openapi() -> Result<ExitCode, Failure> {
+    std::io::Write::write_all(&mut std::io::stdout(), crate::api::document().as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `rlox-verify-server`.

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -15,6 +16,7 @@ use crate::config::{Ceilings, DEFAULT_DIALECT_SECS, DEFAULT_WALL_FACTOR, Dialect
 use crate::home::Home;
 use crate::server;
 use crate::service::Service;
+use crate::sweep::Sweeps;
 
 /// Flags of the service.
 #[derive(Debug, Args)]
@@ -31,6 +33,13 @@ pub(super) struct ServeArgs {
     /// File that holds the bearer token which every call but /health then needs.
     #[arg(long, value_name = "PATH")]
     token_file: Option<PathBuf>,
+    /// Where sweeps that are asked for over HTTP are kept; default: harness/sweeps. Nothing is made there before the
+    /// first one.
+    #[arg(long, value_name = "DIR", env = "RLOX_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// Leave the terminal's session: for a parent that must be able to go.
+    #[arg(long, hide = true)]
+    new_session: bool,
     /// Stop, too, when standard input ends: for a parent that must not leave a service behind.
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
@@ -155,7 +164,12 @@ impl ServiceArgs {
     }
 }
 
-fn read_token(path: &Path) -> Result<String, Failure> {
+/// Where a service keeps its sweeps.
+pub(super) fn state_directory(named: Option<&Path>, home: &Home) -> std::io::Result<PathBuf> {
+    std::path::absolute(named.map_or_else(|| home.harness().join("sweeps"), Path::to_owned))
+}
+
+pub(super) fn read_token(path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the token file {}: {error}", path.display()))?;
     let token = text.trim().to_owned();
@@ -184,6 +198,9 @@ async fn input_ends(wanted: bool) {
 
 /// Runs the service until SIGINT, SIGTERM or SIGHUP.
 pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
+    if args.new_session {
+        nix::unistd::setsid()?;
+    }
     let token = args.token_file.as_deref().map(read_token).transpose()?;
     let runtime = runtime()?;
     let address = SocketAddr::new(args.host, args.port);
@@ -197,7 +214,9 @@ pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
         timeout: Duration::from_secs_f64(args.dialect_timeout_secs),
         lenient_exit: args.lenient_exit,
     };
-    let service = Service::start(Home::find()?, ServiceConfig { dialects, ..args.service.config() })?;
+    let home = Home::find()?;
+    let state = state_directory(args.state_dir.as_deref(), &home)?;
+    let service = Service::start(home, ServiceConfig { dialects, ..args.service.config() })?;
     let ceilings = service.config.ceilings;
     let longest = ceilings.timeout.max(dialects.timeout);
     let patience = longest.mul_f64(ceilings.wall_factor) + server::DRAIN_SLACK;
@@ -208,7 +227,9 @@ pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
     }
     runtime.block_on(async {
         let (stop, stopped) = watch::channel(false);
-        let api = Api::new(service.clone(), token.as_deref());
+        let sweeps = Sweeps::new(Arc::clone(&service), state);
+        let api = Api::new(service.clone(), token.as_deref()).with_sweeps(Arc::clone(&sweeps));
+        let sweeping = tokio::spawn(Arc::clone(&sweeps).run());
         let mut listeners = JoinSet::new();
         let mut guards = Vec::new();
         let bound = listener.local_addr()?;
@@ -232,7 +253,13 @@ pub(super) fn execute(args: ServeArgs) -> Result<ExitCode, Failure> {
         }
         tracing::info!("stopping: no new requests, finishing those in flight");
         stop.send_replace(true);
+        // Readers of events leave, and the sweep that runs is broken off: it goes on at the next start.
+        sweeps.close();
+        if sweeping.await.is_err() {
+            tracing::error!("the sweeps' task failed");
+        }
         while listeners.join_next().await.is_some() {}
+        drop(sweeps);
         server::drain(service).await;
         drop(guards);
         tracing::info!("stopped");

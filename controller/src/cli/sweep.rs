@@ -1,89 +1,56 @@
-//! `sweep`: plan, run, resume, status, cancel, aggregate, plot.
+//! `sweep`: plan, run, resume, status, cancel, logs, aggregate, plot; in a directory, or by a running service.
+
+mod logs;
+mod own;
+mod plan;
+mod remote;
+mod status;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
-use rlox_report::{Sweep, TrialState};
+use rlox_report::Sweep;
+use serde::Serialize;
+use serde_json::json;
 
+use self::plan::PlanArgs;
+use super::Failure;
+use super::client::{Client, ServerArgs};
 use super::serve::ServiceArgs;
-use super::{Failure, runtime};
 use crate::home::Home;
-use crate::service::Service;
-use crate::sweep::{Plan, Profile, Store};
-use crate::{corpus, server};
+use crate::sweep::Store;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SweepCommands {
     /// Print the command of each trial without running anything.
-    Plan(PlanArgs),
+    Plan(ShowPlanArgs),
     /// Run the trials that are not recorded yet, each in a container of its own.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Continue a sweep where it stopped, with the settings it was started with.
     Resume(ResumeArgs),
     /// Show which trials are done, and whether a sweep runs.
-    Status(DirArgs),
+    Status(WhichArgs),
     /// Stop a running sweep; recorded trials are kept.
-    Cancel(DirArgs),
+    Cancel(WhichArgs),
+    /// Print what a trial's trainer wrote to its standard streams.
+    Logs(LogsArgs),
     /// Write p3_summary.json and p3_summary.md.
-    Aggregate(AggregateArgs),
+    Aggregate(OutArgs),
     /// Draw the figures.
-    Plot(PlotArgs),
+    Plot(OutArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct PlanArgs {
-    /// Size of the sweep: full is 24 trials, smoke is 4.
-    #[arg(long, value_enum, default_value_t = Profile::Full)]
-    profile: Profile,
-    /// Conditions, in place of the profile's.
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    conditions: Option<Vec<String>>,
-    /// Seeds, in place of the profile's.
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    seeds: Option<Vec<u32>>,
-    /// Adversarial fractions in percent, in place of the profile's.
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    percents: Option<Vec<String>>,
-    /// Training steps of each trial.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
-    max_steps: u64,
-    /// Memory of one trial's container.
-    #[arg(long, value_name = "MIB", default_value_t = 3072)]
-    trial_memory_mb: u64,
-    /// Wall-clock limit of one trial.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
-    trial_wall_secs: u64,
-    /// Most that a trial may write to its directory.
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
-    trial_disk_mb: u64,
-    /// A trial whose step does not end for this long is ended.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    stall_secs: u64,
-    /// Where the trials' directories are.
-    #[arg(long, value_name = "DIR")]
-    sweep_dir: Option<PathBuf>,
-    /// Arguments for trl_grpo_run.py beyond those that name the trial.
-    #[arg(last = true)]
-    trainer_args: Vec<String>,
-}
-
-impl PlanArgs {
-    fn plan(&self) -> Plan {
-        let mut plan = Plan::of(self.profile);
-        plan.conditions = self.conditions.clone().unwrap_or(plan.conditions);
-        plan.seeds = self.seeds.clone().unwrap_or(plan.seeds);
-        plan.percents = self.percents.clone().unwrap_or(plan.percents);
-        plan.max_steps = self.max_steps;
-        plan.trainer_args.clone_from(&self.trainer_args);
-        plan.limits.memory_mb = self.trial_memory_mb;
-        plan.limits.wall_secs = self.trial_wall_secs;
-        plan.limits.stall_secs = self.stall_secs;
-        plan.limits.disk_mb = self.trial_disk_mb;
-        plan
-    }
+pub(super) struct ShowPlanArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// Print the plan as a file for --file instead.
+    #[arg(long, conflicts_with = "json")]
+    toml: bool,
+    /// Print the plan and the trials' commands as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -91,8 +58,17 @@ pub(super) struct RunArgs {
     #[command(flatten)]
     plan: PlanArgs,
     /// Remove the trials of an earlier sweep in that directory.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "detach")]
     fresh: bool,
+    /// Hand the sweep over to a running service and return. Where none listens and the address is this machine's own,
+    /// one is started in the background. The sweep's trials are in a directory of their own there.
+    #[arg(long, conflicts_with = "sweep_dir")]
+    detach: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Where a service that is started keeps its sweeps; default: harness/sweeps.
+    #[arg(long, value_name = "DIR", env = "RLOX_STATE_DIR")]
+    state_dir: Option<PathBuf>,
     #[command(flatten)]
     how: HowArgs,
 }
@@ -102,12 +78,19 @@ struct HowArgs {
     /// Trials at once; default: one a core, at most 8.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     parallel: Option<u16>,
+    /// Print the sweep at its end as JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     service: ServiceArgs,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ResumeArgs {
+    /// A sweep of a running service; without it, the one in --sweep-dir.
+    id: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     dir: DirArgs,
     #[command(flatten)]
@@ -115,28 +98,51 @@ pub(super) struct ResumeArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DirArgs {
+pub(super) struct WhichArgs {
+    /// A sweep of a running service; without it, the one in --sweep-dir.
+    id: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    dir: DirArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LogsArgs {
+    /// The name of a trial in --sweep-dir, or the id of a trial of a running service.
+    trial: String,
+    /// Go on until the trial is over.
+    #[arg(long, short)]
+    follow: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    dir: DirArgs,
+    /// Print one JSON object with the log in it; not with --follow.
+    #[arg(long, conflicts_with = "follow")]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct DirArgs {
     /// Where the trials' directories are; default: harness/sweep_out.
     #[arg(long, value_name = "DIR")]
     sweep_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct AggregateArgs {
+pub(super) struct OutArgs {
     #[command(flatten)]
     dir: DirArgs,
-    /// Where the summary goes; default: beside the sweep's directory.
+    /// Where the result goes; default: beside the sweep's directory, figures in figures/ there.
     #[arg(long, value_name = "DIR")]
     out_dir: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct PlotArgs {
-    #[command(flatten)]
-    dir: DirArgs,
-    /// Where the figures go; default: figures/ beside the sweep's directory.
-    #[arg(long, value_name = "DIR")]
-    out_dir: Option<PathBuf>,
+    /// Print the paths as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 fn directory(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
@@ -150,55 +156,110 @@ fn beside(sweep: &Path) -> PathBuf {
     sweep.parent().unwrap_or(Path::new(".")).to_owned()
 }
 
+/// Prints JSON for a program.
+fn show<T: Serialize>(value: &T) -> Result<(), Failure> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// The service to ask, where a sweep of one is meant: by its id, or by naming the service.
+fn asked(id: Option<&str>, server: &ServerArgs, dir: &DirArgs) -> Result<Option<Client>, Failure> {
+    let remote = dir.sweep_dir.is_none() && (id.is_some() || server.server.is_some());
+    if id.is_some() && !remote {
+        return Err("name a sweep of a service by its id, or a directory by --sweep-dir, not both".into());
+    }
+    remote.then(|| Client::of(server)).transpose()
+}
+
 pub(super) fn execute(command: SweepCommands) -> Result<ExitCode, Failure> {
     match command {
-        SweepCommands::Plan(args) => plan(&args),
-        SweepCommands::Run(args) => {
-            let directory = directory(args.plan.sweep_dir.as_ref())?;
-            run(&directory, args.plan.plan(), args.fresh, &args.how)
-        }
+        SweepCommands::Plan(args) => show_plan(&args),
+        SweepCommands::Run(args) => run(&args),
         SweepCommands::Resume(args) => {
+            if let Some(client) = asked(args.id.as_deref(), &args.server, &args.dir)? {
+                return remote::tell(&client, needed(args.id.as_deref())?, "resume", args.how.json);
+            }
             let directory = directory(args.dir.sweep_dir.as_ref())?;
             let plan = Store::plan(&directory)?.ok_or_else(|| {
                 format!("{} holds no sweep; start one with: rlox-controller sweep run", directory.display())
             })?;
-            run(&directory, plan, false, &args.how)
+            own::run(&directory, plan, false, &args.how)
         }
-        SweepCommands::Status(args) => status(&directory(args.sweep_dir.as_ref())?),
-        SweepCommands::Cancel(args) => cancel(&directory(args.sweep_dir.as_ref())?),
+        SweepCommands::Status(args) => match asked(args.id.as_deref(), &args.server, &args.dir)? {
+            Some(client) => remote::status(&client, args.id.as_deref(), args.json),
+            None => status::of_directory(&directory(args.dir.sweep_dir.as_ref())?, args.json),
+        },
+        SweepCommands::Cancel(args) => match asked(args.id.as_deref(), &args.server, &args.dir)? {
+            Some(client) => remote::tell(&client, needed(args.id.as_deref())?, "cancel", args.json),
+            None => cancel(&directory(args.dir.sweep_dir.as_ref())?, args.json),
+        },
+        SweepCommands::Logs(args) => print_logs(&args),
         SweepCommands::Aggregate(args) => {
             let directory = directory(args.dir.sweep_dir.as_ref())?;
             let out = args.out_dir.unwrap_or_else(|| beside(&directory));
             let files = rlox_report::write_summary(&rlox_report::summarise(&load(&directory)?), &out)?;
-            println!("{}\n{}", files.json.display(), files.markdown.display());
-            println!("Next: rlox-controller sweep plot");
+            if args.json {
+                show(&json!({ "json": files.json, "markdown": files.markdown }))?;
+            } else {
+                println!("{}\n{}", files.json.display(), files.markdown.display());
+                println!("Next: rlox-controller sweep plot");
+            }
             Ok(ExitCode::SUCCESS)
         }
         SweepCommands::Plot(args) => {
             let directory = directory(args.dir.sweep_dir.as_ref())?;
             let out = args.out_dir.unwrap_or_else(|| beside(&directory).join("figures"));
             let sweep = load(&directory)?;
-            for figure in rlox_report::plot(&sweep, &rlox_report::summarise(&sweep), &out)? {
-                println!("{}", figure.display());
+            let figures = rlox_report::plot(&sweep, &rlox_report::summarise(&sweep), &out)?;
+            if args.json {
+                show(&json!({ "figures": figures }))?;
+            } else {
+                figures.iter().for_each(|figure| println!("{}", figure.display()));
             }
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
+fn needed(id: Option<&str>) -> Result<&str, Failure> {
+    id.ok_or_else(|| "name the sweep by its id; see: rlox-controller sweep status --server URL".into())
+}
+
+fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
+    let mut plan = args.plan.plan()?;
+    if !args.detach {
+        let directory = directory(args.plan.sweep_dir.as_ref())?;
+        return own::run(&directory, plan, args.fresh, &args.how);
+    }
+    plan.parallel = args.how.parallel.or(plan.parallel);
+    let client = Client::of(&args.server)?;
+    remote::hand_over(&client, &args.server, args.state_dir.as_deref(), &plan, args.how.json)
+}
+
+fn show_plan(args: &ShowPlanArgs) -> Result<ExitCode, Failure> {
+    let plan = args.plan.plan()?;
+    let keys = plan.check()?;
+    if args.toml {
+        print!("{}", plan::as_toml(&plan)?);
+        return Ok(ExitCode::SUCCESS);
+    }
     let home = Home::find()?;
-    let plan = args.plan();
-    let directory = directory(args.sweep_dir.as_ref())?;
-    for key in plan.trials()? {
-        let output = directory.join(key.to_string());
-        let arguments = plan.arguments(key, "http://localhost:8231", &output.display().to_string());
-        println!(
-            "{} {} {}",
-            home.harness().join(".venv/bin/python").display(),
-            home.harness().join("trl_grpo_run.py").display(),
-            arguments.join(" ")
-        );
+    let directory = directory(args.plan.sweep_dir.as_ref())?;
+    let python = home.harness().join(".venv/bin/python").display().to_string();
+    let script = home.harness().join("trl_grpo_run.py").display().to_string();
+    let corpus = home.corpus().display().to_string();
+    let commands = keys.into_iter().map(|key| {
+        let output = directory.join(key.to_string()).display().to_string();
+        let mut command = vec![python.clone(), script.clone()];
+        command.extend(plan.arguments(key, super::client::DEFAULT_LOCALHOST, &output, &corpus));
+        (key, command)
+    });
+    if args.json {
+        let trials: Vec<_> =
+            commands.map(|(key, command)| json!({ "name": key, "command": command })).collect();
+        show(&json!({ "plan": plan, "trials": trials }))?;
+    } else {
+        commands.for_each(|(_, command)| println!("{}", command.join(" ")));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -211,87 +272,28 @@ fn load(directory: &Path) -> Result<Sweep, Failure> {
     })
 }
 
-fn run(directory: &Path, plan: Plan, fresh: bool, how: &HowArgs) -> Result<ExitCode, Failure> {
-    let home = Home::find()?;
-    let pins = corpus::check(&home.corpus())?;
-    home.bundle("trainer")?;
-    plan.trials()?;
-    let store = Arc::new(Store::open(directory, &plan, &pins, fresh)?);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let parallel = how.parallel.unwrap_or_else(|| u16::try_from(cores.min(8)).unwrap_or(1));
-    let runtime = runtime()?;
-    let signals = {
-        let _context = runtime.enter();
-        server::StopSignals::catch()?
-    };
-    let service = Service::start(home, how.service.config())?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let outcome = runtime.block_on(async {
-        let asked = Arc::clone(&stop);
-        let signals = tokio::spawn(async move {
-            signals.wait().await;
-            eprintln!("\nstopping the running trials; recorded ones are kept");
-            asked.store(true, Ordering::Relaxed);
-        });
-        let outcome = crate::sweep::run(Arc::clone(&service), store, plan, parallel, stop).await;
-        signals.abort();
-        server::drain(service).await;
-        outcome
-    })?;
-    println!(
-        "{} of {} trials recorded in {}, {} survived",
-        outcome.done,
-        outcome.total,
-        directory.display(),
-        outcome.survived
-    );
-    if outcome.cancelled {
-        println!("Next: rlox-controller sweep resume --sweep-dir {}", directory.display());
-        return Ok(ExitCode::from(130));
+fn print_logs(args: &LogsArgs) -> Result<ExitCode, Failure> {
+    // A trial of a service has its sweep's id before the name.
+    let of_service = args.server.server.is_some() || crate::sweep::parse_trial_id(&args.trial).is_some();
+    if args.dir.sweep_dir.is_none() && of_service {
+        let client = Client::of(&args.server)?;
+        return remote::logs(&client, &args.trial, args.follow, args.json);
     }
-    if outcome.failed > 0 {
-        let directory = directory.display();
-        return Err(format!("{} trials could not be run (see above); run them with: rlox-controller sweep resume --sweep-dir {directory}", outcome.failed).into());
-    }
-    println!("Next: rlox-controller sweep aggregate --sweep-dir {}", directory.display());
-    Ok(ExitCode::SUCCESS)
+    logs::of_directory(&directory(args.dir.sweep_dir.as_ref())?, &args.trial, args.follow, args.json)
 }
 
-fn status(directory: &Path) -> Result<ExitCode, Failure> {
-    let sweep = load(directory)?;
-    let expected = sweep.expected();
-    let recorded = sweep.trials.iter().filter(|trial| trial.finished().is_some()).count();
-    let survived = sweep.trials.iter().filter(|trial| trial.survivor().is_some()).count();
-    for key in &expected {
-        let trial = sweep.trials.iter().find(|trial| trial.key == *key);
-        let text = match trial.map(|trial| (&trial.state, trial.metrics.rows.len())) {
-            None => "waiting".to_owned(),
-            Some((TrialState::Unfinished, steps)) => format!("unfinished, {steps} steps"),
-            Some((TrialState::Unusable(problem), _)) => format!("summary unusable: {problem}"),
-            Some((TrialState::Finished(run), steps)) => {
-                let end = if run.survived { "survived" } else { "did not finish" };
-                let reason = run.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-                format!("{end}, {}, {steps} steps{reason}", run.exit_status)
-            }
-        };
-        println!("{:30} {text}", key.to_string());
-    }
-    let state = match Store::running(directory) {
-        Some(pid) => format!("running (process {pid})"),
-        None => "not running".into(),
-    };
-    println!("{recorded} of {} recorded, {survived} survived, {state}", expected.len());
-    Ok(ExitCode::SUCCESS)
-}
-
-fn cancel(directory: &Path) -> Result<ExitCode, Failure> {
+fn cancel(directory: &Path, as_json: bool) -> Result<ExitCode, Failure> {
     let Some(pid) = Store::running(directory) else {
         return Err(format!("no sweep runs in {}", directory.display()).into());
     };
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM)?;
-    println!(
-        "asked process {pid} to stop; see: rlox-controller sweep status --sweep-dir {}",
-        directory.display()
-    );
+    if as_json {
+        show(&json!({ "process": pid }))?;
+    } else {
+        println!(
+            "asked process {pid} to stop; see: rlox-controller sweep status --sweep-dir {}",
+            directory.display()
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }

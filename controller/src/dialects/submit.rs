@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::languages::{self, Language};
 use super::sandbox_fusion::{Decoded, RunCodeRequest, RunCodeResponse, RunStatus};
@@ -21,7 +22,7 @@ const RUN_TIMEOUT: f64 = 20.0;
 const CLASS: &str = "CommonOJDataset";
 
 /// The request body.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 pub(crate) struct SubmitRequest {
     dataset: String,
     id: Value,
@@ -29,7 +30,8 @@ pub(crate) struct SubmitRequest {
     config: Config,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[schema(as = SubmitConfig)]
 struct Config {
     dataset_type: Option<String>,
     language: Option<String>,
@@ -40,20 +42,23 @@ struct Config {
     extra: Extra,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[schema(as = SubmitExtra)]
 struct Extra {
     #[serde(default)]
     run_all_cases: bool,
 }
 
 /// One case, as the request has it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[schema(as = SubmitCase)]
 struct Case {
     input: Streams,
     output: Streams,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[schema(as = SubmitStreams)]
 struct Streams {
     #[serde(default)]
     stdin: String,
@@ -171,7 +176,8 @@ impl Submission {
 }
 
 /// One case of the answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SubmitCaseResult)]
 pub(crate) struct CaseResult {
     pub(crate) passed: bool,
     exec_info: RunCodeResponse,
@@ -179,7 +185,7 @@ pub(crate) struct CaseResult {
 }
 
 /// The response body.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SubmitResponse {
     id: Value,
     pub(crate) accepted: bool,

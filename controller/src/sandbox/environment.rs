@@ -129,6 +129,11 @@ impl Environment {
         })
     }
 
+    /// Where something is below the run directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
     /// A directory below the run directory.
     pub(crate) fn subdirectory(&self, name: &str) -> std::io::Result<PathBuf> {
         let path = self.directory.join(name);

@@ -23,12 +23,27 @@ impl State {
     }
 }
 
-impl Progress<State> {
+/// Tells what happens: to somebody who watches, or to the log.
+#[derive(Debug)]
+pub(super) struct Teller(Option<Progress<State>>);
+
+impl Teller {
+    /// Progress on standard error.
+    pub(super) fn shown(state: State) -> Self {
+        Self(Some(Progress::new(state)))
+    }
+
+    /// Only the log: a service has nobody at its terminal.
+    pub(super) fn logged() -> Self {
+        Self(None)
+    }
+
     pub(super) fn started(&self, key: TrialKey) {
         self.happened(&format!("{key} started"), |state| state.running.push(key));
     }
 
-    pub(super) fn ended(&self, key: TrialKey, how: &str, survived: bool) {
+    pub(super) fn ended(&self, key: TrialKey, survived: bool) {
+        let how = if survived { "survived" } else { "did not finish" };
         self.happened(&format!("{key} {how}"), |state| {
             state.running.retain(|running| *running != key);
             state.done += 1;
@@ -40,8 +55,19 @@ impl Progress<State> {
         self.happened(&format!("{key} {why}"), |state| state.running.retain(|running| *running != key));
     }
 
+    /// Ends the changing line.
+    pub(super) fn finish(&self) {
+        if let Some(progress) = &self.0 {
+            progress.finish();
+        }
+    }
+
     fn happened(&self, event: &str, change: impl FnOnce(&mut State)) {
-        self.change(|state, elapsed| {
+        let Some(progress) = &self.0 else {
+            tracing::info!("{event}");
+            return;
+        };
+        progress.change(|state, elapsed| {
             change(state);
             let line = line(state, elapsed);
             let log = format!("{line}  {event}\n");
@@ -62,13 +88,21 @@ fn line(state: &State, elapsed: Duration) -> String {
         format!("about {} left", clock(each * rest))
     };
     format!(
-        "[{}] {}/{} trials done, {} running, {} survived, {left}",
+        "[{}] [{}] {}/{} trials done, {} running, {} survived, {left}",
         clock(elapsed.as_secs_f64()),
+        bar(state.done, state.total),
         state.done,
         state.total,
         state.running.len(),
         state.survived
     )
+}
+
+/// How much is done, at a glance.
+fn bar(done: usize, total: usize) -> String {
+    const WIDTH: usize = 24;
+    let filled = (done * WIDTH).checked_div(total).unwrap_or(WIDTH).min(WIDTH);
+    format!("{}{}", "#".repeat(filled), ".".repeat(WIDTH - filled))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
@@ -86,6 +120,9 @@ mod tests {
         let state =
             State { total: 24, done: 6, earlier: 2, survived: 5, running: vec![key, key], parallel: 2 };
         let text = line(&state, Duration::from_secs(120));
-        assert_eq!(text, "[2:00] 6/24 trials done, 2 running, 5 survived, about 8:30 left");
+        assert_eq!(
+            text,
+            "[2:00] [######..................] 6/24 trials done, 2 running, 5 survived, about 8:30 left"
+        );
     }
 }

@@ -3,17 +3,17 @@
 //! Whether the trial survived, how it ended and how many steps it did come from outside the trainer. An exit
 //! code of 0 before the last step is no survival: `sys.exit(0)` in a completion looks like that.
 
-use rlox_protocol::{Ending, Outcome};
+use rlox_protocol::Ending;
 use rlox_report::{MetricsRow, TrialKey};
 use serde_json::{Value, json};
 
+use super::contagion::contagion;
+use super::engine::Facts;
+use super::outside::Reading;
 use super::store::RECORDER;
-use crate::judge::exit_status;
 
 /// Rewards of this many last steps make the final reward.
 const FINAL_STEPS: usize = 5;
-/// Resident memory this much above the early median is a spike.
-const SPIKE: f64 = 1.5;
 
 /// Why the controller ended a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +33,11 @@ pub(super) enum Stopped {
 /// Everything seen of one trial.
 pub(super) struct Seen<'a> {
     pub(super) key: TrialKey,
-    pub(super) outcome: &'a Outcome,
+    pub(super) facts: &'a Facts,
     pub(super) stopped: Option<Stopped>,
     pub(super) rows: &'a [MetricsRow],
+    /// The trainer's process, read from outside.
+    pub(super) readings: &'a [Reading],
     pub(super) checkpoint: bool,
     pub(super) max_steps: u64,
 }
@@ -50,16 +52,16 @@ pub(super) fn summary(seen: &Seen<'_>) -> Value {
     let duplicated = seen.rows.len() - rows.len();
     let rows = &rows[..steps];
     let steps = steps as u64;
-    let clean_end = seen.outcome.ending == Ending::Exited(0);
+    let clean_end = seen.facts.ending == Ending::Exited(0);
     let survived = clean_end && steps == seen.max_steps && seen.checkpoint && duplicated == 0;
-    let contagion = contagion(rows, duplicated);
+    let contagion = contagion(rows, duplicated, seen.readings);
     let last = &rows[rows.len().saturating_sub(FINAL_STEPS)..];
     let final_reward = |value: fn(&MetricsRow) -> Option<f64>| {
         // Of a trial that did not reach its end there is no final reward.
         if steps < seen.max_steps { None } else { mean(last.iter().filter_map(|row| value(row))) }
     };
     let sum = |value: fn(&MetricsRow) -> Option<u64>| rows.iter().filter_map(|row| value(row)).sum::<u64>();
-    let outcome = seen.outcome;
+    let facts = seen.facts;
     json!({
         "condition": seen.key.condition.as_str(),
         "seed": seen.key.seed,
@@ -71,8 +73,8 @@ pub(super) fn summary(seen: &Seen<'_>) -> Value {
         "final_reward_clean": final_reward(|row| row.reward_clean),
         "first_reward": rows.first().and_then(|row| row.reward),
         "first_reward_clean": rows.first().and_then(|row| row.reward_clean),
-        "wall_secs": outcome.wall_secs,
-        "cpu_secs": outcome.cpu_secs,
+        "wall_secs": facts.wall_secs,
+        "cpu_secs": facts.cpu_secs,
         "steps_completed": steps,
         "max_steps": seen.max_steps,
         "contagion_events": contagion.len(),
@@ -80,10 +82,10 @@ pub(super) fn summary(seen: &Seen<'_>) -> Value {
         "injected_samples": sum(|row| row.injected),
         "forged_rewards": sum(|row| row.forged),
         "masked_samples": sum(|row| row.masked),
-        "memory_peak_bytes": outcome.cgroup.memory_peak_bytes,
-        "pids_peak": outcome.cgroup.pids_peak,
-        "oom_kills": outcome.cgroup.oom_kill,
-        "leftovers": outcome.leftovers,
+        "memory_peak_bytes": facts.counters.memory_peak_bytes,
+        "pids_peak": facts.counters.pids_peak,
+        "oom_kills": facts.counters.oom_kill,
+        "leftovers": facts.leftovers,
         "recorded_by": RECORDER,
     })
 }
@@ -96,17 +98,17 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 fn status(seen: &Seen<'_>) -> String {
     match seen.stopped {
         Some(Stopped::Stalled { .. }) => "Timeout".into(),
-        Some(Stopped::Disk { .. }) | None => exit_status(seen.outcome),
+        Some(Stopped::Disk { .. }) | None => seen.facts.exit_status.clone(),
     }
 }
 
 fn reason(seen: &Seen<'_>, steps: u64, duplicated: usize) -> Option<String> {
-    match (seen.stopped, seen.outcome.ending) {
+    match (seen.stopped, seen.facts.ending) {
         (Some(Stopped::Stalled { secs }), _) => Some(format!("no step ended for {secs} s")),
         (Some(Stopped::Disk { limit_mb }), _) => Some(format!("output directory over {limit_mb} MiB")),
         (None, Ending::Deadline | Ending::CpuLimit) => Some("wall-clock limit of the trial".into()),
-        (None, _) if seen.outcome.cgroup.oom_kill > 0 => {
-            Some(format!("the kernel killed {} process(es) for memory", seen.outcome.cgroup.oom_kill))
+        (None, _) if seen.facts.counters.oom_kill > 0 => {
+            Some(format!("the kernel killed {} process(es) for memory", seen.facts.counters.oom_kill))
         }
         (None, Ending::Exited(0)) if steps < seen.max_steps => {
             Some(format!("ended with code 0 after {steps} of {} steps", seen.max_steps))
@@ -122,64 +124,21 @@ fn reason(seen: &Seen<'_>, steps: u64, duplicated: usize) -> Option<String> {
     }
 }
 
-/// Traces of executed code in the trainer's own process.
-fn contagion(rows: &[&MetricsRow], duplicated: usize) -> Vec<Value> {
-    let mut events = Vec::new();
-    if duplicated > 0 {
-        events.push(json!({ "kind": "forked_trainer", "lines": duplicated }));
-    }
-    let mut early: Vec<u64> = rows.iter().take(FINAL_STEPS).filter_map(|row| row.vm_rss_bytes).collect();
-    early.sort_unstable();
-    if let Some(&median) = early.get(early.len() / 2) {
-        let spike =
-            rows.iter().find(|row| row.vm_rss_bytes.is_some_and(|bytes| ratio(bytes, median) > SPIKE));
-        if let Some(row) = spike {
-            events.push(json!({ "kind": "vm_rss_spike", "step": row.step, "value": row.vm_rss_bytes }));
-        }
-    }
-    for (kind, value) in [
-        ("open_fds", (|row: &MetricsRow| row.open_fds) as fn(&MetricsRow) -> Option<u64>),
-        ("threads", |row| row.threads),
-        ("children", |row| row.children),
-    ] {
-        let mut height: Option<u64> = None;
-        for row in rows {
-            let Some(now) = value(row) else { continue };
-            if height.is_some_and(|height| now > height) {
-                events.push(json!({ "kind": kind, "step": row.step, "value": now }));
-            }
-            height = Some(height.map_or(now, |height| height.max(now)));
-        }
-    }
-    events
-}
-
-#[expect(clippy::cast_precision_loss, reason = "bytes of memory")]
-fn ratio(value: u64, base: u64) -> f64 {
-    if base == 0 { 0.0 } else { value as f64 / base as f64 }
-}
-
 #[cfg(test)]
 mod tests {
-    use rlox_protocol::{CgroupCounters, Output};
+    use std::time::{Duration, SystemTime};
+
+    use rlox_protocol::CgroupCounters;
 
     use super::*;
 
-    fn outcome(ending: Ending) -> Outcome {
-        Outcome {
-            id: "x".into(),
+    fn facts(ending: Ending) -> Facts {
+        Facts {
             ending,
-            finished_early: false,
-            stdout: Output::default(),
-            stderr: Output::default(),
-            pooled: false,
-            warm: false,
-            setup_secs: 0.0,
+            exit_status: "Clean(0)".into(),
             wall_secs: 1.0,
             cpu_secs: 1.0,
-            load: rlox_protocol::Load::default(),
-            cgroup: CgroupCounters::default(),
-            refused: rlox_protocol::RefusedCalls::default(),
+            counters: CgroupCounters::default(),
             leftovers: 0,
         }
     }
@@ -197,9 +156,9 @@ mod tests {
     }
 
     fn seen(ending: Ending, steps: u64, checkpoint: bool, stopped: Option<Stopped>) -> Value {
-        let (outcome, rows) = (outcome(ending), rows(steps));
+        let (facts, rows) = (facts(ending), rows(steps));
         let key = TrialKey::parse("in_loop_seed0_fraction5").unwrap();
-        summary(&Seen { key, outcome: &outcome, stopped, rows: &rows, checkpoint, max_steps: 30 })
+        summary(&Seen { key, facts: &facts, stopped, rows: &rows, readings: &[], checkpoint, max_steps: 30 })
     }
 
     #[test]
@@ -237,13 +196,73 @@ mod tests {
         all[6].vm_rss_bytes = Some(200);
         all[7].open_fds = Some(12);
         all.push(all[3].clone());
-        let outcome = outcome(Ending::Exited(0));
-        let key = TrialKey::parse("in_loop_seed0_fraction5").unwrap();
-        let seen =
-            Seen { key, outcome: &outcome, stopped: None, rows: &all, checkpoint: true, max_steps: 10 };
-        let summary = summary(&seen);
+        all[6].injected_ids = vec!["memory_bomb".into()];
+        all[6].timestamp = Some("2026-11-30T09:00:00.000+00:00".into());
+        let summary = summary_of(&all, &[]);
         assert_eq!(summary["contagion_events"], 3);
         assert_eq!(summary["survived"], false);
         assert_eq!(summary["steps_completed"], 10);
+    }
+
+    fn summary_of(rows: &[MetricsRow], readings: &[Reading]) -> Value {
+        let facts = facts(Ending::Exited(0));
+        let key = TrialKey::parse("in_loop_seed0_fraction5").unwrap();
+        summary(&Seen { key, facts: &facts, stopped: None, rows, readings, checkpoint: true, max_steps: 10 })
+    }
+
+    #[test]
+    fn a_trace_has_its_time_and_the_snippets_of_its_step() {
+        let mut all = rows(10);
+        all[6].vm_rss_bytes = Some(200);
+        all[6].injected_ids = vec!["memory_bomb".into()];
+        all[6].timestamp = Some("2026-11-30T09:00:00.000+00:00".into());
+        let event = &summary_of(&all, &[])["contagion"][0];
+        assert_eq!(
+            (&event["kind"], &event["step"], &event["value"]),
+            (&"vm_rss_spike".into(), &7.into(), &200.into())
+        );
+        assert_eq!(event["snippets"], json!(["memory_bomb"]));
+        assert_eq!(event["time"], "2026-11-30T09:00:00.000+00:00");
+    }
+
+    #[test]
+    fn a_step_of_ten_times_the_usual_length_is_contagion() {
+        let mut all = rows(10);
+        all.iter_mut().for_each(|row| row.step_time_secs = Some(1.0));
+        all[8].step_time_secs = Some(9.0);
+        assert_eq!(summary_of(&all, &[])["contagion_events"], 0);
+        all[8].step_time_secs = Some(11.0);
+        assert_eq!(summary_of(&all, &[])["contagion"][0]["kind"], "step_time");
+    }
+
+    #[test]
+    fn what_is_seen_from_outside_counts_where_the_trainer_says_nothing() {
+        let reading = |second: u64| Reading {
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(second),
+            steps: second,
+            vm_rss_bytes: 100,
+            open_fds: 10,
+            threads: 1,
+            children: u64::from(second > 7),
+        };
+        let readings: Vec<_> = (0..15).map(reading).collect();
+        let mut all = rows(10);
+        all[8].injected_ids = vec!["fork".into()];
+        let event = &summary_of(&all, &readings)["contagion"][0];
+        assert_eq!(
+            (&event["kind"], &event["step"], &event["seen_by"]),
+            (&"children".into(), &9.into(), &"controller".into())
+        );
+        assert_eq!(
+            (&event["time"], &event["snippets"]),
+            (&"1970-01-01T00:00:08.000Z".into(), &json!(["fork"]))
+        );
+        // By its own account, too: the same kind is not counted twice.
+        all.iter_mut().for_each(|row| row.children = Some(u64::from(row.step > 8)));
+        let summary = summary_of(&all, &readings);
+        assert_eq!(
+            (&summary["contagion_events"], &summary["contagion"][0]["seen_by"]),
+            (&1.into(), &"trainer".into())
+        );
     }
 }

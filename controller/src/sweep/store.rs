@@ -1,300 +1,243 @@
-//! A sweep's directory: one sweep at a time, whole files only, finished trials kept.
+//! The durable state of sweeps: one directory, one controller that writes, every change one transaction.
+//!
+//! A change of state is checked against [`TrialState::may_become`] in the transaction that makes it, and its event is
+//! part of that transaction: what an event tells is committed, and what is committed has its event. A summary's file
+//! is put in place before its trial is committed as finished; a crash in between makes the trial run again.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use rlox_report::TrialKey;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use sha2::{Digest, Sha256};
+use rusqlite::{Connection, Transaction};
+use tokio::sync::watch;
 
+use super::database::{self, Database};
+use super::engine::Handle;
+use super::files::{self, FileError, Folder, Manifest};
 use super::plan::Plan;
+use super::queries;
+use super::view::{Event, SweepView, TrialView, trial_id};
 use crate::corpus::Pinned;
-use crate::job::hex;
 
-/// Hidden, as is everything here but the trials: `ls | wc -l` counts them.
-const MANIFEST: &str = ".sweep.json";
+mod changes;
+mod creation;
+mod errors;
+
+pub(crate) use errors::StoreError;
+
 const LOCK: &str = ".lock";
-const SUMMARY: &str = "run_summary.json";
-const RECEIPTS: &str = ".recorded";
+/// How often a directory that is taken is tried, and the time between.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(20);
 /// Marks a summary that was written from outside the trainer.
 pub(crate) const RECORDER: &str = "rlox-controller";
+/// Sweeps of one store; a list stays readable and a disk is not filled with plans.
+const MAX_SWEEPS: i64 = 10_000;
 
-/// The directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StoreError {
-    /// The system refused.
-    #[error("cannot {action} {path}: {source}")]
-    Io {
-        /// What was being done.
-        action: &'static str,
-        /// To which path.
-        path: PathBuf,
-        /// The system's word.
-        #[source]
-        source: io::Error,
-    },
-    /// Another controller runs a sweep there.
-    #[error(
-        "{path} is in use by another sweep (process {pid}); wait for it, cancel it with: rlox-controller sweep cancel, or choose another --sweep-dir"
-    )]
-    Busy {
-        /// The directory.
-        path: PathBuf,
-        /// The process named in the lock.
-        pid: String,
-    },
-    /// The directory holds trials of another plan or corpus.
-    #[error(
-        "{path} holds a sweep with other settings ({what} differs); choose another --sweep-dir, or remove it with --fresh"
-    )]
-    Other {
-        /// The directory.
-        path: PathBuf,
-        /// What differs.
-        what: &'static str,
-    },
-    /// The manifest is not one.
-    #[error("{path} is not a sweep's manifest: {reason}")]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+/// A client's name for its request, so that it can be sent again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestKey<'a> {
+    pub(crate) key: &'a str,
+    /// Of the body.
+    pub(crate) digest: &'a str,
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
-    move |source| StoreError::Io { action, path: path.to_owned(), source }
+/// A sweep that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Added {
+    pub(crate) id: String,
+    /// It was asked for before.
+    pub(crate) again: bool,
 }
 
-/// What the sweep in a directory is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Manifest {
-    plan: Plan,
-    corpus: Vec<(String, String)>,
+/// A sweep to run.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) id: String,
+    pub(crate) plan: Plan,
+    pub(crate) folder: Folder,
 }
 
-/// A sweep's directory, locked.
+/// A directory of sweeps, locked.
 #[derive(Debug)]
 pub(crate) struct Store {
     root: PathBuf,
+    database: Database,
+    newest: watch::Sender<i64>,
     _lock: Flock<File>,
 }
 
 impl Store {
-    /// Opens a directory for this plan; trials that were recorded earlier stay.
-    pub(crate) fn open(root: &Path, plan: &Plan, corpus: &[Pinned], fresh: bool) -> Result<Self, StoreError> {
-        fs::create_dir_all(root).map_err(io_error("create", root))?;
+    /// Opens or makes the store of a directory.
+    pub(crate) fn open(root: &Path) -> Result<Self, StoreError> {
+        std::fs::create_dir_all(root).map_err(FileError::of("create", root))?;
         let lock = lock(root)?;
-        let store = Self { root: root.to_owned(), _lock: lock };
-        let receipts = root.join(RECEIPTS);
-        fs::create_dir_all(&receipts).map_err(io_error("create", &receipts))?;
-        if fresh {
-            store.clear()?;
-        }
-        let manifest = Manifest {
-            plan: plan.clone(),
-            corpus: corpus.iter().map(|pin| (pin.name.clone(), pin.digest.clone())).collect(),
-        };
-        match read_manifest(root)? {
-            None => store.write(&root.join(MANIFEST), &manifest)?,
-            Some(found) if found == manifest => {}
-            Some(found) => {
-                let what = if found.corpus == manifest.corpus { "the plan" } else { "the corpus" };
-                return Err(StoreError::Other { path: root.to_owned(), what });
-            }
-        }
-        Ok(store)
+        let database = Database::open(root)?;
+        let newest = database.read(queries::newest_event)?;
+        Ok(Self { root: root.to_owned(), database, newest: watch::Sender::new(newest), _lock: lock })
     }
 
-    /// The plan of an existing sweep.
-    pub(crate) fn plan(root: &Path) -> Result<Option<Plan>, StoreError> {
-        Ok(read_manifest(root)?.map(|manifest| manifest.plan))
+    /// Whether a directory holds a store.
+    pub(crate) fn exists(root: &Path) -> bool {
+        root.join(database::FILE).is_file()
     }
 
-    /// The process that runs the sweep there now.
+    /// The process that uses a directory now.
     pub(crate) fn running(root: &Path) -> Option<i32> {
-        match lock(root) {
-            Err(StoreError::Busy { pid, .. }) => pid.parse().ok(),
-            Ok(_) | Err(_) => None,
+        match root.join(LOCK).is_file().then(|| take(root)) {
+            Some(Err(StoreError::Busy { pid, .. })) => pid.parse().ok(),
+            Some(Ok(_) | Err(_)) | None => None,
         }
     }
 
-    fn clear(&self) -> Result<(), StoreError> {
-        for entry in fs::read_dir(&self.root).map_err(io_error("list", &self.root))?.flatten() {
-            let path = entry.path();
-            let name = entry.file_name();
-            let ours = name.to_str().is_some_and(|name| TrialKey::parse(name).is_some());
-            if ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                fs::remove_dir_all(&path).map_err(io_error("remove", &path))?;
-            } else if name == MANIFEST {
-                fs::remove_file(&path).map_err(io_error("remove", &path))?;
-            }
+    /// The plan of the sweep whose directory this is.
+    pub(crate) fn plan(root: &Path) -> Result<Option<Plan>, StoreError> {
+        Ok(files::read_manifest(root)?.map(|manifest| manifest.plan))
+    }
+
+    /// The sweeps of a directory whose controller may run, with their trials.
+    pub(crate) fn peek(root: &Path) -> Result<Vec<(SweepView, Vec<TrialView>)>, StoreError> {
+        let read = |connection: &Connection| {
+            let sweeps = queries::sweeps(connection, root, MAX_SWEEPS)?;
+            sweeps
+                .into_iter()
+                .map(|sweep| {
+                    let trials = queries::trials(connection, &sweep)?;
+                    Ok((sweep, trials))
+                })
+                .collect()
+        };
+        Ok(database::peek(root, read)?.unwrap_or_default())
+    }
+
+    /// Tells the id of the newest event, whenever there is a new one.
+    pub(crate) fn newest(&self) -> watch::Receiver<i64> {
+        self.newest.subscribe()
+    }
+
+    /// Changes something and tells of the events that came with it.
+    fn write<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let (value, newest) = self.database.write(|transaction| match work(transaction)? {
+            Ok(value) => Ok(Ok((value, queries::newest_event(transaction)?))),
+            Err(error) => Ok(Err(error)),
+        })??;
+        self.newest.send_if_modified(|known| {
+            let new = newest > *known;
+            *known = newest.max(*known);
+            new
+        });
+        Ok(value)
+    }
+
+    /// The sweep that runs next: the oldest that waits.
+    pub(crate) fn next_sweep(&self) -> Result<Option<Job>, StoreError> {
+        Ok(self.database.read(|connection| queries::next_sweep(connection, &self.root))?)
+    }
+
+    /// A sweep to run.
+    pub(crate) fn job(&self, id: &str) -> Result<Option<Job>, StoreError> {
+        Ok(self.database.read(|connection| queries::job(connection, &self.root, id))?)
+    }
+
+    /// The newest sweeps.
+    pub(crate) fn sweeps(&self, limit: i64) -> Result<Vec<SweepView>, StoreError> {
+        Ok(self.database.read(|connection| queries::sweeps(connection, &self.root, limit))?)
+    }
+
+    /// One sweep.
+    pub(crate) fn sweep(&self, id: &str) -> Result<Option<SweepView>, StoreError> {
+        Ok(self.database.read(|connection| queries::sweep(connection, &self.root, id))?)
+    }
+
+    /// The trials of a sweep.
+    pub(crate) fn trials(&self, sweep: &SweepView) -> Result<Vec<TrialView>, StoreError> {
+        Ok(self.database.read(|connection| queries::trials(connection, sweep))?)
+    }
+
+    /// A sweep's events after one, oldest first.
+    pub(crate) fn events(&self, id: &str, after: i64, limit: i64) -> Result<Vec<Event>, StoreError> {
+        Ok(self.database.read(|connection| queries::events(connection, id, after, limit))?)
+    }
+
+    /// Trials of a sweep that run, by the database, with their handles and what else is known of each.
+    pub(crate) fn running_trials(&self) -> Result<Vec<(String, TrialKey, Option<Handle>)>, StoreError> {
+        Ok(self.database.read(queries::running_trials)?)
+    }
+
+    /// Whether the corpus is the one that the sweep was made with.
+    pub(crate) fn made_with(&self, job: &Job, corpus: &[Pinned]) -> Result<bool, StoreError> {
+        let made = self.database.read(|connection| queries::corpus(connection, &job.id))?;
+        Ok(made == manifest(&job.plan, corpus).corpus)
+    }
+
+    /// Makes a sweep's directory, where it is not there yet.
+    pub(crate) fn prepare(&self, job: &Job) -> Result<(), StoreError> {
+        let corpus = self.database.read(|connection| queries::corpus(connection, &job.id))?;
+        Ok(job.folder.prepare(&Manifest { plan: job.plan.clone(), corpus })?)
+    }
+
+    /// Puts the files of recorded summaries back that are missing or changed.
+    pub(crate) fn restore(&self, job: &Job) -> Result<(), StoreError> {
+        let recorded = self.database.read(|connection| queries::recorded(connection, &job.id))?;
+        for (key, summary) in recorded {
+            job.folder.restore_summary(key, &summary)?;
         }
         Ok(())
     }
 
-    /// The sweep's directory.
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// The trial's directory.
-    pub(crate) fn trial(&self, key: TrialKey) -> PathBuf {
-        self.root.join(key.to_string())
-    }
-
-    /// Whether the trial was recorded by a controller.
-    pub(crate) fn finished(&self, key: TrialKey) -> bool {
-        let Ok(pinned) = fs::read_to_string(self.receipt(key)) else { return false };
-        digest_of(&self.trial(key).join(SUMMARY)).is_some_and(|digest| digest == pinned.trim())
-    }
-
-    /// Where the summary's digest is kept: outside the trial's directory, in which its trainer may write anything.
-    fn receipt(&self, key: TrialKey) -> PathBuf {
-        self.root.join(RECEIPTS).join(key.to_string())
-    }
-
-    /// A new, empty directory for a trial; what an interrupted attempt left goes.
-    pub(crate) fn begin(&self, key: TrialKey) -> Result<PathBuf, StoreError> {
-        let path = self.trial(key);
-        for (old, removed) in [
-            (self.receipt(key), fs::remove_file(self.receipt(key))),
-            (path.clone(), fs::remove_dir_all(&path)),
-        ] {
-            match removed {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(io_error("clear", &old)(error));
-                }
-                Ok(()) | Err(_) => {}
-            }
-        }
-        fs::create_dir(&path).map_err(io_error("create", &path))?;
-        Ok(path)
-    }
-
-    /// Puts a trial's summary in place, whole or not at all.
-    pub(crate) fn record(&self, key: TrialKey, summary: &Value) -> Result<(), StoreError> {
-        let path = self.trial(key).join(SUMMARY);
-        self.write(&path, summary)?;
-        let digest = digest_of(&path).unwrap_or_default();
-        self.write_bytes(&self.receipt(key), digest.as_bytes())
-    }
-
-    fn write<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), StoreError> {
-        let mut text = serde_json::to_vec_pretty(value)
-            .map_err(|error| io_error("encode", path)(io::Error::other(error)))?;
-        text.push(b'\n');
-        self.write_bytes(path, &text)
-    }
-
-    fn write_bytes(&self, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-        let directory = path.parent().unwrap_or(&self.root);
-        let write = || -> io::Result<()> {
-            let permissions = fs::Permissions::from_mode(0o644);
-            // Never through a name that a trainer could have made a link of: a random one, then rename.
-            let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(directory)?;
-            file.write_all(bytes)?;
-            file.as_file().sync_all()?;
-            file.persist(path)?;
-            File::open(directory)?.sync_all()
-        };
-        write().map_err(io_error("write", path))
+    /// Sweeps that were running or were interrupted, the oldest first.
+    pub(crate) fn unfinished(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.database.read(queries::unfinished)?)
     }
 }
 
-/// The SHA-256 of a regular file of at most 1 MiB.
-fn digest_of(path: &Path) -> Option<String> {
-    let regular = fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() < 1 << 20);
-    regular.then(|| fs::read(path).ok()).flatten().map(|bytes| hex(&Sha256::digest(bytes)))
+/// A change that the state machine does not have.
+pub(super) fn refused(what: &str, state: &str, next: &'static str) -> StoreError {
+    StoreError::State { what: what.to_owned(), state: state.to_owned(), next }
 }
 
+fn manifest(plan: &Plan, corpus: &[Pinned]) -> Manifest {
+    let corpus = corpus.iter().map(|pin| (pin.name.clone(), pin.digest.clone())).collect();
+    Manifest { plan: plan.clone(), corpus }
+}
+
+/// How a trial is called in messages and events.
+pub(super) fn named(id: &str, key: TrialKey) -> String {
+    trial_id(id, &key.to_string())
+}
+
+/// Takes the directory, and leaves this process's id for those who find it taken.
 fn lock(root: &Path) -> Result<Flock<File>, StoreError> {
     let path = root.join(LOCK);
-    let open = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-    let file = open.map_err(io_error("open", &path))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => {
-            let write = || -> io::Result<()> {
-                lock.set_len(0)?;
-                (&*lock).write_all(std::process::id().to_string().as_bytes())
-            };
-            write().map_err(io_error("write", &path))?;
-            Ok(lock)
-        }
-        Err(_) => {
-            let pid = fs::read_to_string(&path).unwrap_or_default();
-            Err(StoreError::Busy { path: root.to_owned(), pid })
-        }
-    }
+    let lock = take(root)?;
+    let write = || -> std::io::Result<()> {
+        lock.set_len(0)?;
+        (&*lock).write_all(std::process::id().to_string().as_bytes())
+    };
+    write().map_err(FileError::of("write", &path))?;
+    Ok(lock)
 }
 
-fn read_manifest(root: &Path) -> Result<Option<Manifest>, StoreError> {
-    let path = root.join(MANIFEST);
-    match fs::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|error| StoreError::Manifest { path, reason: error.to_string() }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error("read", &path)(error)),
+/// Tries a few times: whoever asks whether it is taken holds it for a moment.
+fn take(root: &Path) -> Result<Flock<File>, StoreError> {
+    let path = root.join(LOCK);
+    for _ in 0..TRIES {
+        let open = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = open.map_err(FileError::of("open", &path))?;
+        if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            return Ok(lock);
+        }
+        std::thread::sleep(PAUSE);
     }
+    let pid = std::fs::read_to_string(&path).unwrap_or_default();
+    Err(StoreError::Busy { path: root.to_owned(), pid })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sweep::plan::Profile;
-
-    #[test]
-    fn a_recorded_trial_is_kept_and_an_interrupted_one_starts_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let plan = Plan::of(Profile::Smoke);
-        let store = Store::open(directory.path(), &plan, &[], false).unwrap();
-        let keys = plan.trials().unwrap();
-        store.begin(keys[0]).unwrap();
-        store.record(keys[0], &serde_json::json!({ "recorded_by": RECORDER })).unwrap();
-        let interrupted = store.begin(keys[1]).unwrap();
-        // What the trainer itself wrote does not count, whatever it claims.
-        let forged = format!(r#"{{"survived": true, "recorded_by": "{RECORDER}"}}"#);
-        fs::write(interrupted.join(SUMMARY), forged).unwrap();
-        drop(store);
-        let store = Store::open(directory.path(), &plan, &[], false).unwrap();
-        assert!(store.finished(keys[0]));
-        assert!(!store.finished(keys[1]));
-        assert!(!store.begin(keys[1]).unwrap().join(SUMMARY).exists());
-    }
-
-    #[test]
-    fn a_directory_serves_one_sweep_and_one_controller() {
-        let directory = tempfile::tempdir().unwrap();
-        let plan = Plan::of(Profile::Smoke);
-        let store = Store::open(directory.path(), &plan, &[], false).unwrap();
-        let second = Store::open(directory.path(), &plan, &[], false);
-        assert!(matches!(second, Err(StoreError::Busy { .. })));
-        assert_eq!(Store::running(directory.path()), i32::try_from(std::process::id()).ok());
-        drop(store);
-        let other = Plan::of(Profile::Full);
-        assert!(matches!(Store::open(directory.path(), &other, &[], false), Err(StoreError::Other { .. })));
-        assert!(Store::open(directory.path(), &other, &[], true).is_ok());
-    }
-
-    #[test]
-    fn a_link_in_place_of_a_summary_is_replaced_and_not_followed() {
-        let directory = tempfile::tempdir().unwrap();
-        let target = directory.path().join("target");
-        fs::write(&target, "untouched").unwrap();
-        let plan = Plan::of(Profile::Smoke);
-        let store = Store::open(&directory.path().join("sweep"), &plan, &[], false).unwrap();
-        let key = plan.trials().unwrap()[0];
-        let trial = store.begin(key).unwrap();
-        std::os::unix::fs::symlink(&target, trial.join(SUMMARY)).unwrap();
-        assert!(!store.finished(key));
-        store.record(key, &serde_json::json!({ "recorded_by": RECORDER })).unwrap();
-        assert!(store.finished(key));
-        assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
-    }
-}
+mod tests;

@@ -1,290 +1,218 @@
-//! One trial in a container of its own: bundle `trainer`, no network, a socket to the service, watched from
-//! outside.
+//! One attempt at a trial: started by an engine, watched from outside, recorded.
 
-use std::fs::File;
-use std::io::{self, Read, Seek};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rlox_protocol::{BindMount, Command, DescriptorRole, Limits, Outcome, Reply, SandboxRequest, Stdio};
-use rlox_report::{Condition, TrialKey};
+use rlox_report::TrialKey;
 
-use super::plan::Plan;
+use super::engine::{Attempt, Engine, EngineError, Facts, Look, Order};
+use super::files::{self, FileError, LOG, read_untrusted};
+use super::outside::Sampler;
 use super::record::{Seen, Stopped, summary};
-use super::store::{Store, StoreError};
-use crate::judge::exit_status;
-use crate::sandbox::{Environment, Launcher, SandboxError};
+use super::stop::Stop;
+use super::store::{Job, Store, StoreError, named};
+use super::tail::Tail;
+use super::tree;
+use super::view::Happening;
 
-/// Where a trial finds things in its container.
-const OUTPUT: &str = "/opt/rlox/out";
-const SOCKET: &str = "unix:/opt/rlox/run/verify.sock";
-const LIBRARY: &str = "librlox_rl_ops_ffi.so";
 const METRICS: &str = "metrics.jsonl";
 /// Made by the trainer right before its first step.
 const BEGAN: &str = ".began";
-const LOG: &str = "trainer.log";
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What every trial of a sweep shares.
-pub(super) struct Stage {
-    pub(super) environment: Arc<Environment>,
-    /// Directory with the service's socket.
-    pub(super) socket: PathBuf,
-    /// Directory with the advantages' library.
-    pub(super) library: PathBuf,
-}
-
-/// A trial could not be run; says nothing about the trainer.
+/// An attempt has no record; says nothing about the trainer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TrialError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Sandbox(#[from] SandboxError),
-    #[error("{action} failed: {source}")]
-    System {
-        action: String,
-        #[source]
-        source: io::Error,
-    },
+    File(#[from] FileError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     #[error("reading the trial's files failed: {0}")]
     Report(#[from] rlox_report::ReportError),
     /// The trainer ended before its first step began: its set-up failed, which measures nothing.
     #[error("the trainer did not begin ({exit_status}); the end of {log}:\n{tail}")]
     NeverBegan { exit_status: String, log: PathBuf, tail: String },
-    /// The operator stopped the sweep: not recorded, so that it runs again.
-    #[error("cancelled")]
-    Cancelled,
+    /// The sweep is to end: not recorded, so that it runs again.
+    #[error("stopped")]
+    Stopped,
+    /// The disk was full while it ran, and that is not the trial's doing.
+    #[error("the disk was full")]
+    DiskFull,
 }
 
-fn system(action: impl Into<String>) -> impl FnOnce(io::Error) -> TrialError {
-    let action = action.into();
-    move |source| TrialError::System { action, source }
-}
-
-impl Stage {
-    /// Makes the shared directories: the socket's and a copy of the library.
-    pub(super) fn prepare(environment: &Arc<Environment>) -> io::Result<Self> {
-        // Below a directory that only its owner may search: other users of the host must not reach the service.
-        let socket = environment.private_subdirectory("private")?.join("run");
-        std::fs::DirBuilder::new().mode(0o711).create(&socket)?;
-        let library = environment.subdirectory("lib")?;
-        let built = environment.home.runtime.with_file_name(LIBRARY);
-        std::fs::copy(&built, library.join(LIBRARY)).map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("{}: {error}; build it with: cargo build --release", built.display()),
-            )
-        })?;
-        Ok(Self { environment: Arc::clone(environment), socket, library })
-    }
-
-    /// The socket that the service has to listen on.
-    pub(super) fn socket_file(&self) -> PathBuf {
-        self.socket.join("verify.sock")
-    }
-
-    /// Runs one trial and records it. Returns whether it survived.
-    pub(super) fn run(
-        &self,
-        store: &Store,
-        plan: &Plan,
-        key: TrialKey,
-        slot: u16,
-        stop: &AtomicBool,
-    ) -> Result<bool, TrialError> {
-        let directory = store.begin(key)?;
-        let log = open_log(&directory)?;
-        let launcher = Launcher::start(&self.environment, slot)?;
-        let ids = rlox_host::container_ids(slot, 1000);
-        give(&directory, ids)?;
-        let request = self.request(plan, key, slot, &directory)?;
-        launcher.run(request, &[log.as_fd()])?;
-        let watched = watch(&launcher, plan, &directory, stop);
-        drop(launcher);
-        take_back(&directory)?;
-        let (outcome, stopped) = watched?;
-        if stopped.is_none() && std::fs::symlink_metadata(directory.join(BEGAN)).is_err() {
-            let log = directory.join(LOG);
-            let tail = tail(&log);
-            return Err(TrialError::NeverBegan { exit_status: exit_status(&outcome), log, tail });
+impl TrialError {
+    /// There was no room on the disk.
+    pub(super) fn is_full(&self) -> bool {
+        match self {
+            Self::DiskFull => true,
+            Self::Store(error) => error.is_full(),
+            Self::File(error) => error.is_full(),
+            Self::Engine(_) | Self::Report(_) | Self::NeverBegan { .. } | Self::Stopped => false,
         }
-        let sweep = rlox_report::load(store.root())?;
-        let rows = sweep.trials.iter().find(|trial| trial.key == key).map(|trial| &trial.metrics.rows);
+    }
+}
+
+/// An attempt that ended, to be recorded.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) summary: serde_json::Value,
+    pub(super) survived: bool,
+}
+
+/// What an attempt is made with.
+pub(super) struct Watch<'a> {
+    pub(super) engine: &'a dyn Engine,
+    pub(super) store: &'a Store,
+    pub(super) job: &'a Job,
+    pub(super) stop: &'a Stop,
+    pub(super) key: TrialKey,
+    pub(super) lane: u16,
+}
+
+/// What was seen while it ran.
+struct Watched {
+    facts: Facts,
+    stopped: Option<Stopped>,
+    sampler: Sampler,
+    /// The disk was full at some moment.
+    squeezed: bool,
+}
+
+impl Watch<'_> {
+    /// Makes one attempt. The caller has not begun it; this does, and the caller records or leaves it.
+    pub(super) fn run(&self) -> Result<Ended, TrialError> {
+        let (job, key) = (self.job, self.key);
+        let handle = self.engine.name(self.lane);
+        let number = self.store.begin_trial(&job.id, key, Some(&handle))?;
+        let directory = job.folder.begin(key)?;
+        let order = Order { handle: &handle, plan: &job.plan, key, directory: &directory, lane: self.lane };
+        let mut attempt = self.engine.start(&order)?;
+        let watched = self.watch(&mut *attempt, &directory, number);
+        drop(attempt);
+        self.judge(&watched?, &directory)
+    }
+
+    /// Follows the attempt until its end; ends it where it stalls, grows or the sweep is stopped.
+    fn watch(&self, attempt: &mut dyn Attempt, directory: &Path, number: u32) -> Result<Watched, TrialError> {
+        let limits = &self.job.plan.limits;
+        let metrics = directory.join(METRICS);
+        let length = || std::fs::symlink_metadata(&metrics).map_or(0, |found| found.len());
+        let (mut last_length, mut last_progress, mut began) = (0, Instant::now(), false);
+        let (mut stopped, mut cancelled, mut squeezed) = (None, false, false);
+        let mut tail = Tail::new(metrics.clone(), self.job.plan.max_steps);
+        let mut sampler = Sampler::new();
+        loop {
+            let look = attempt.look(Instant::now() + LOOK)?;
+            if matches!(look, Look::Started) {
+                last_progress = Instant::now();
+            }
+            self.tell_steps(&mut tail, number);
+            squeezed |= files::full(directory);
+            if let Look::Ended(facts) = look {
+                if cancelled {
+                    return Err(TrialError::Stopped);
+                }
+                return Ok(Watched { facts: *facts, stopped, sampler, squeezed });
+            }
+            let begins = !began && std::fs::symlink_metadata(directory.join(BEGAN)).is_ok();
+            began |= begins;
+            sampler.look(attempt.process(), began, tail.steps());
+            let now = length();
+            if begins || now > last_length {
+                (last_length, last_progress) = (now, Instant::now());
+            }
+            let patience = limits.patience(began);
+            if stopped.is_none() && !cancelled {
+                if self.stop.asked() {
+                    cancelled = true;
+                } else if last_progress.elapsed() > patience {
+                    stopped = Some(Stopped::Stalled { secs: patience.as_secs() });
+                } else if tree::size_mb(directory) > limits.disk_mb {
+                    stopped = Some(Stopped::Disk { limit_mb: limits.disk_mb });
+                }
+                if cancelled || stopped.is_some() {
+                    attempt.end()?;
+                }
+            }
+        }
+    }
+
+    /// Makes events of the steps that ended. What cannot be written now comes again at the next look.
+    fn tell_steps(&self, tail: &mut Tail, number: u32) {
+        let told = tail.look(|row| {
+            let happening = Happening::Step {
+                trial_id: named(&self.job.id, self.key),
+                name: self.key.to_string(),
+                attempt: number,
+                step: row.step,
+                reward: row.reward,
+                reward_clean: row.reward_clean,
+                entropy: row.entropy,
+                kl: row.kl,
+                gpu_util: row.gpu_util,
+                step_time_secs: row.step_time_secs,
+                verify_secs: row.verify_secs,
+                vm_rss_bytes: row.vm_rss_bytes,
+                open_fds: row.open_fds,
+                threads: row.threads,
+                children: row.children,
+                injected: row.injected,
+                masked: row.masked,
+                forged: row.forged,
+            };
+            self.store.step(&self.job.id, self.key, &happening, row.step)
+        });
+        if let Err(error) = told {
+            tracing::debug!(trial = %self.key, %error, "a step's event is written later");
+        }
+    }
+
+    fn judge(&self, watched: &Watched, directory: &Path) -> Result<Ended, TrialError> {
+        let Watched { facts, stopped, sampler, squeezed } = watched;
+        let own_doing = stopped.is_some_and(|stopped| matches!(stopped, Stopped::Disk { .. }))
+            || tree::size_mb(directory) > self.job.plan.limits.disk_mb;
+        let began = std::fs::symlink_metadata(directory.join(BEGAN)).is_ok();
+        if !began && stopped.is_none() {
+            if *squeezed {
+                return Err(TrialError::DiskFull);
+            }
+            let log = directory.join(LOG);
+            let tail = last_lines(&log);
+            return Err(TrialError::NeverBegan { exit_status: facts.exit_status.clone(), log, tail });
+        }
+        let sweep = rlox_report::load(self.job.folder.root())?;
+        let rows = sweep.trials.iter().find(|trial| trial.key == self.key).map(|trial| &trial.metrics.rows);
         let seen = Seen {
-            key,
-            outcome: &outcome,
-            stopped,
+            key: self.key,
+            facts,
+            stopped: *stopped,
             rows: rows.map_or(&[][..], Vec::as_slice),
-            checkpoint: has_checkpoint(&directory),
-            max_steps: plan.max_steps,
+            readings: sampler.readings(),
+            checkpoint: has_checkpoint(directory),
+            max_steps: self.job.plan.max_steps,
         };
         let summary = summary(&seen);
-        store.record(key, &summary)?;
-        Ok(summary["survived"] == true)
-    }
-
-    fn request(
-        &self,
-        plan: &Plan,
-        key: TrialKey,
-        slot: u16,
-        directory: &Path,
-    ) -> Result<SandboxRequest, SandboxError> {
-        let bind = |source: &Path, destination: &str, writable: bool| BindMount {
-            source: source.to_owned(),
-            destination: destination.into(),
-            writable,
-        };
-        let script = ["/opt/rlox/venv/bin/python", "-E", "-s", "-B", "/opt/rlox/harness/trl_grpo_run.py"];
-        let mut args: Vec<String> = script.map(str::to_owned).to_vec();
-        args.extend(plan.arguments(key, SOCKET, OUTPUT));
-        let bundle = self.environment.home.bundle("trainer");
-        let mut mounts = vec![bind(directory, OUTPUT, true), bind(&self.library, "/opt/rlox/lib", false)];
-        if key.condition == Condition::Rlox {
-            // The baseline has no business with the service: code that took the trainer over would find it there.
-            mounts.push(bind(&self.socket, "/opt/rlox/run", false));
+        let survived = summary["survived"] == true;
+        if !survived && *squeezed && !own_doing {
+            return Err(TrialError::DiskFull);
         }
-        Ok(SandboxRequest {
-            id: self.environment.container_id(slot),
-            bundle: bundle.map_err(|error| SandboxError::Fault { message: error.to_string() })?,
-            args: Some(args),
-            env: vec![format!("RLOX_RL_OPS_LIB=/opt/rlox/lib/{LIBRARY}")],
-            mounts,
-            warm: false,
-            limits: Limits {
-                cpu_ms: u64::MAX,
-                wall_ms: plan.limits.wall_secs * 1000,
-                wall_most_ms: plan.limits.wall_secs * 1000,
-                memory_bytes: plan.limits.memory_mb << 20,
-                pids: plan.limits.pids,
-                cpu_millis: 2000,
-                output_bytes: 0,
-                flood_bytes: u64::MAX,
-                file_bytes: plan.limits.disk_mb << 20,
-                open_files: 1024,
-            },
-            count_refused: false,
-            stdio: Stdio::Log,
-            descriptors: vec![DescriptorRole::Log],
-        })
+        Ok(Ended { summary, survived })
     }
 }
 
-fn open_log(directory: &Path) -> Result<File, TrialError> {
-    let path = directory.join(LOG);
-    File::options()
-        .create_new(true)
-        .append(true)
-        .custom_flags(nix::libc::O_NOFOLLOW)
-        .open(&path)
-        .map_err(system(format!("opening {}", path.display())))
-}
-
-/// The last lines of the trainer's log. It was opened by us and is append-only for the trainer.
-fn tail(path: &Path) -> String {
-    let read = || -> io::Result<String> {
-        let mut file = File::options().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(io::SeekFrom::Start(length.saturating_sub(2000)))?;
-        let mut bytes = Vec::new();
-        file.take(2000).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    read().unwrap_or_else(|error| format!("(cannot be read: {error})"))
-}
-
-/// Makes the trial's directory the container user's.
-fn give(directory: &Path, ids: Option<(u32, u32)>) -> Result<(), TrialError> {
-    let Some((uid, gid)) = ids else { return Ok(()) };
-    lchown(directory, Some(uid), Some(gid)).map_err(system(format!("handing over {}", directory.display())))
-}
-
-/// Makes everything in the directory ours again. The trainer may have put anything there: links are not followed.
-fn take_back(directory: &Path) -> Result<(), TrialError> {
-    if !nix::unistd::geteuid().is_root() {
-        return Ok(());
+/// The last lines of the trainer's log.
+fn last_lines(path: &Path) -> String {
+    const MOST: u64 = 2000;
+    let length = std::fs::symlink_metadata(path).map_or(0, |found| found.len());
+    match read_untrusted(path, length.saturating_sub(MOST), MOST) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => format!("(cannot be read: {error})"),
     }
-    walk(directory, 0, &mut |path| lchown(path, Some(0), Some(0)))
-        .map_err(system(format!("taking back {}", directory.display())))
-}
-
-/// Visits a directory tree without following links, at most 64 deep.
-fn walk(path: &Path, depth: u32, visit: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
-    visit(path)?;
-    let metadata = std::fs::symlink_metadata(path)?;
-    if !metadata.is_dir() || depth >= 64 {
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(path)? {
-        walk(&entry?.path(), depth + 1, visit)?;
-    }
-    Ok(())
-}
-
-fn size_mb(directory: &Path) -> u64 {
-    let mut blocks = 0;
-    let counted = walk(directory, 0, &mut |path| {
-        blocks += std::fs::symlink_metadata(path)?.blocks();
-        Ok(())
-    });
-    if let Err(error) = counted {
-        // A file that vanished meanwhile; the next look counts again.
-        tracing::debug!(%error, "counting a trial's files");
-    }
-    (blocks * 512) >> 20
 }
 
 fn has_checkpoint(directory: &Path) -> bool {
     std::fs::symlink_metadata(directory.join("checkpoint_final.pt"))
         .is_ok_and(|found| found.is_file() && found.len() > 0)
-}
-
-/// Follows the trial until its end; ends it where it stalls, grows or the sweep is stopped.
-fn watch(
-    launcher: &Launcher,
-    plan: &Plan,
-    directory: &Path,
-    stop: &AtomicBool,
-) -> Result<(Outcome, Option<Stopped>), TrialError> {
-    let metrics = directory.join(METRICS);
-    let length = || std::fs::symlink_metadata(&metrics).map_or(0, |found| found.len());
-    let (mut last_length, mut last_progress, mut began) = (0, Instant::now(), false);
-    let (mut stopped, mut cancelled) = (None, false);
-    let end = Instant::now() + Duration::from_secs(plan.limits.wall_secs) + Duration::from_secs(120);
-    loop {
-        match launcher.wait_reply(Instant::now() + LOOK)? {
-            Some(Reply::Outcome(_)) if cancelled => return Err(TrialError::Cancelled),
-            Some(Reply::Outcome(outcome)) => return Ok((*outcome, stopped)),
-            Some(Reply::Fault(fault)) => return Err(SandboxError::Fault { message: fault.message }.into()),
-            Some(Reply::Started { .. }) => last_progress = Instant::now(),
-            Some(_) | None => {}
-        }
-        let now = length();
-        let begins = !began && std::fs::symlink_metadata(directory.join(BEGAN)).is_ok();
-        began |= begins;
-        if begins || now > last_length {
-            (last_length, last_progress) = (now, Instant::now());
-        }
-        let patience = plan.limits.patience(began);
-        if stopped.is_none() && !cancelled {
-            if stop.load(Ordering::Relaxed) {
-                cancelled = true;
-            } else if last_progress.elapsed() > patience {
-                stopped = Some(Stopped::Stalled { secs: patience.as_secs() });
-            } else if size_mb(directory) > plan.limits.disk_mb {
-                stopped = Some(Stopped::Disk { limit_mb: plan.limits.disk_mb });
-            }
-            if cancelled || stopped.is_some() {
-                launcher.tell(&Command::Kill, &[])?;
-            }
-        }
-        if Instant::now() > end {
-            return Err(SandboxError::Stuck { slot: launcher.slot(), seconds: 120.0 }.into());
-        }
-    }
 }

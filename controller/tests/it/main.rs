@@ -18,6 +18,8 @@ mod dialects;
 #[cfg(test)]
 mod doctor;
 #[cfg(test)]
+mod durable;
+#[cfg(test)]
 mod fairness;
 #[cfg(test)]
 mod growth;
@@ -33,5 +35,9 @@ mod shutdown;
 mod support;
 #[cfg(test)]
 mod sweep;
+#[cfg(test)]
+mod sweep_command;
+#[cfg(test)]
+mod sweeps_http;
 #[cfg(test)]
 mod verdicts;

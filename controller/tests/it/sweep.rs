@@ -88,7 +88,9 @@ fn times(directory: &Path) -> BTreeMap<PathBuf, SystemTime> {
     for entry in std::fs::read_dir(directory).unwrap().flatten() {
         if entry.file_type().unwrap().is_dir() {
             found.extend(times(&entry.path()));
-        } else if entry.file_name() != ".lock" {
+        } else if entry.file_name() != ".lock"
+            && !entry.file_name().to_string_lossy().starts_with(".sweeps.db")
+        {
             found.insert(entry.path(), entry.metadata().unwrap().modified().unwrap());
         }
     }

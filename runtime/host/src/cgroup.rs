@@ -173,14 +173,26 @@ pub fn remove_of_slot(home: &CgroupHome, id_prefix: &str) -> usize {
     remove_matching(home, |name| name.starts_with(&prefix))
 }
 
-fn remove_matching(home: &CgroupHome, matches: impl Fn(&str) -> bool) -> usize {
-    let parents: Vec<PathBuf> = match home {
+/// Whether a container's cgroup holds a process, in any hierarchy.
+pub fn container_runs(home: &CgroupHome, id: &str) -> bool {
+    let name = format!("{PREFIX}{id}");
+    let processes = |parent: &PathBuf| read_bounded(&parent.join(&name).join("cgroup.procs"));
+    parents(home).iter().any(|parent| processes(parent).is_ok_and(|text| !text.trim().is_empty()))
+}
+
+/// The directories that hold containers' cgroups.
+fn parents(home: &CgroupHome) -> Vec<PathBuf> {
+    match home {
         CgroupHome::V2 { base } => vec![Path::new(CGROUP_ROOT).join(base.strip_prefix("/").unwrap_or(base))],
         CgroupHome::V1 => std::fs::read_dir(CGROUP_ROOT)
             .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
             .unwrap_or_default(),
-        CgroupHome::None { .. } => return 0,
-    };
+        CgroupHome::None { .. } => Vec::new(),
+    }
+}
+
+fn remove_matching(home: &CgroupHome, matches: impl Fn(&str) -> bool) -> usize {
+    let parents = parents(home);
     let entries = parents.iter().flat_map(std::fs::read_dir).flatten().flatten();
     entries
         .filter(|entry| matches(&entry.file_name().to_string_lossy()))

@@ -11,7 +11,8 @@ mod owner;
 mod probe;
 
 pub use cgroup::{
-    CGROUP_ROOT, CgroupError, CgroupHome, kill_quietly, prepare, remove_of_slot, remove_stale, v1_controllers,
+    CGROUP_ROOT, CgroupError, CgroupHome, container_runs, kill_quietly, prepare, remove_of_slot,
+    remove_stale, v1_controllers,
 };
 pub use files::{read_bounded, run_directory, write_file};
 pub use ids::{HOST_ID_BASE, IDS_PER_SLOT, container_ids};

@@ -2,6 +2,7 @@
 
 use rlox_protocol::Ending;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::request::Frame;
 use crate::dialects::languages::{LANGUAGES, Language};
@@ -14,7 +15,8 @@ const OVERLOADED: &str = "Resource temporarily unavailable";
 const NOT_OVERLOADED: &str = "Resource temporarily-unavailable";
 
 /// One stage of the answer.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+#[schema(as = PistonStage)]
 struct Stage {
     stdout: String,
     stderr: String,
@@ -29,7 +31,8 @@ struct Stage {
 }
 
 /// The response body.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = PistonResponse)]
 pub(crate) struct ExecuteResponse {
     language: &'static str,
     version: String,
@@ -125,7 +128,8 @@ fn signal_name(number: i32) -> String {
 }
 
 /// An entry of `GET /api/v2/runtimes`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = PistonRuntime)]
 pub(crate) struct Runtime {
     language: &'static str,
     version: String,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::dialects::{Refusal, Server, Terms, files, languages};
 use crate::job::{Job, random_id};
@@ -18,7 +19,8 @@ const MAX_ARGUMENTS: usize = 256;
 const MAX_ARGUMENT_BYTES: usize = 64 << 10;
 
 /// The request body. Fields that are not here are ignored, as the original does.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[schema(as = PistonRequest)]
 pub(crate) struct ExecuteRequest {
     language: String,
     version: String,
@@ -36,7 +38,8 @@ pub(crate) struct ExecuteRequest {
     compile_memory_limit: Option<f64>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[schema(as = PistonFile)]
 struct File {
     name: Option<String>,
     content: String,

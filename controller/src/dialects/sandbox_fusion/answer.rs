@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rlox_protocol::Ending;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::request::Frame;
 use crate::dialects::limits::OUTPUT_BYTES;
@@ -17,21 +18,23 @@ use crate::script::Fetched;
 pub(crate) struct Overloaded;
 
 /// The top-level words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) enum RunStatus {
     Success,
     Failed,
     SandboxError,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = RunCodeCommandStatus)]
 enum CommandStatus {
     Finished,
     TimeLimitExceeded,
 }
 
 /// Of one command; a program that was run has strings for its output, whatever became of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = RunCodeCommandResult)]
 struct CommandResult {
     status: CommandStatus,
     execution_time: f64,
@@ -42,7 +45,7 @@ struct CommandResult {
 }
 
 /// The response body.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct RunCodeResponse {
     pub(crate) status: RunStatus,
     message: String,

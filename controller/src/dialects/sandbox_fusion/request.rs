@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::dialects::languages::{self, Language};
 use crate::dialects::limits::{RESERVE, SLACK, seconds};
@@ -12,7 +13,7 @@ use crate::job::{Job, random_id};
 use crate::script::Script;
 
 /// The request body. Fields that are not here are ignored, as the original does.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 pub(crate) struct RunCodeRequest {
     pub(crate) code: String,
     pub(crate) language: String,

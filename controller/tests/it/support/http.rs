@@ -117,9 +117,17 @@ pub(crate) struct Lines {
 impl Lines {
     /// Sends a request and reads the answer's head.
     pub(crate) fn request(port: u16, path: &str, headers: &[(&str, &str)], body: &Value) -> io::Result<Self> {
-        let body = body.to_string();
+        Self::of("POST", port, path, headers, &body.to_string())
+    }
+
+    /// Asks for something that goes on.
+    pub(crate) fn get(port: u16, path: &str, headers: &[(&str, &str)]) -> io::Result<Self> {
+        Self::of("GET", port, path, headers, "")
+    }
+
+    fn of(method: &str, port: u16, path: &str, headers: &[(&str, &str)], body: &str) -> io::Result<Self> {
         let mut stream = Address::connect_tcp(port)?;
-        stream.write_all(head("POST", path, headers, body.len()).as_bytes())?;
+        stream.write_all(head(method, path, headers, body.len()).as_bytes())?;
         stream.write_all(body.as_bytes())?;
         let mut lines = Self { stream: BufReader::new(stream), head: String::new(), chunk: Some(0) };
         while !lines.head.ends_with("\r\n\r\n") {
@@ -132,10 +140,15 @@ impl Lines {
 
     /// The next document; `None` after the end that the server marked.
     pub(crate) fn next(&mut self) -> io::Result<Option<Value>> {
+        self.line()?.map(|line| serde_json::from_str(&line).map_err(io::Error::other)).transpose()
+    }
+
+    /// The next line; `None` after the end that the server marked.
+    pub(crate) fn line(&mut self) -> io::Result<Option<String>> {
         let mut line = Vec::new();
         loop {
             let byte = match self.byte()? {
-                Some(b'\n') => return Ok(Some(serde_json::from_slice(&line)?)),
+                Some(b'\n') => return Ok(Some(String::from_utf8_lossy(&line).into_owned())),
                 Some(byte) => byte,
                 None if line.is_empty() => return Ok(None),
                 None => return Err(io::ErrorKind::UnexpectedEof.into()),

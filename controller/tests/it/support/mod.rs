@@ -1,9 +1,11 @@
 //! Binaries under test, and what a service left.
 
+pub(crate) mod disk;
 #[path = "../../../../runtime/tests/it/support/host.rs"]
 pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod service;
+pub(crate) mod tiny;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -40,6 +42,8 @@ pub(crate) fn program(path: &str, scratch: &Path) -> Command {
         .env("RLOX_HOME", host::checkout())
         .env("RLOX_RUNTIME", runtime())
         .env("TMPDIR", scratch)
+        // Made only by a service that is asked for a sweep.
+        .env("RLOX_STATE_DIR", scratch.join("state"))
         .env("NO_COLOR", "1")
         .env_remove("RLOX_LOG")
         .stdin(Stdio::null());

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -41,7 +41,15 @@ impl Service {
     #[track_caller]
     pub(crate) fn of(path: &str, arguments: &[&str]) -> Self {
         let scratch = tempfile::tempdir().unwrap();
-        let mut child = program(path, scratch.path()).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = program(path, scratch.path());
+        command.args(arguments);
+        Self::spawned(command, scratch)
+    }
+
+    /// A command that serves, with the directory of its temporary files.
+    #[track_caller]
+    pub(crate) fn spawned(mut command: Command, scratch: tempfile::TempDir) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let copy = Arc::clone(&log);

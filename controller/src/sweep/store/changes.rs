@@ -1,0 +1,192 @@
+//! The changes of state: of sweeps, and of trials from their beginning to their record.
+
+use rlox_report::TrialKey;
+use rusqlite::params;
+use serde_json::Value;
+
+use super::{Store, StoreError, refused};
+use crate::sweep::engine::Handle;
+use crate::sweep::files::Folder;
+use crate::sweep::queries;
+use crate::sweep::states::{SweepState, TrialState};
+use crate::sweep::view::Happening;
+
+impl Store {
+    /// Changes a sweep's state.
+    pub(crate) fn set_sweep(
+        &self,
+        id: &str,
+        next: SweepState,
+        reason: Option<&str>,
+    ) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            let (number, state) = queries::sweep_state(transaction, id)?;
+            let allowed = match next {
+                SweepState::Queued => state.over(),
+                SweepState::Running => state == SweepState::Queued,
+                SweepState::Finished
+                | SweepState::Failed
+                | SweepState::Cancelled
+                | SweepState::Interrupted => !state.over(),
+            };
+            if !allowed {
+                return Ok(Err(refused(id, state.word(), next.word())));
+            }
+            let times = match next {
+                SweepState::Queued => ", ended_at = NULL",
+                SweepState::Running => {
+                    ", started_at = coalesce(started_at, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))"
+                }
+                SweepState::Finished
+                | SweepState::Failed
+                | SweepState::Cancelled
+                | SweepState::Interrupted => ", ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')",
+            };
+            transaction.execute(
+                &format!("UPDATE sweeps SET state = ?2, reason = ?3{times} WHERE number = ?1"),
+                params![number, next.word(), reason],
+            )?;
+            if next == SweepState::Cancelled {
+                for key in queries::keys_in(transaction, number, TrialState::Queued)? {
+                    let set = queries::set_trial(transaction, number, id, key, TrialState::Cancelled, None)?;
+                    if let Err(error) = set {
+                        return Ok(Err(error));
+                    }
+                }
+            }
+            let reason = reason.map(str::to_owned);
+            queries::tell(transaction, number, &Happening::Sweep { state: next, reason })?;
+            Ok(Ok(()))
+        })
+    }
+
+    /// Puts trials that were not finished back into the queue; returns how many.
+    pub(crate) fn requeue(&self, id: &str, from: &[TrialState]) -> Result<usize, StoreError> {
+        self.write(|transaction| {
+            let (number, _) = queries::sweep_state(transaction, id)?;
+            let mut count = 0;
+            for &state in from {
+                for key in queries::keys_in(transaction, number, state)? {
+                    if let Err(error) =
+                        queries::set_trial(transaction, number, id, key, TrialState::Queued, None)?
+                    {
+                        return Ok(Err(error));
+                    }
+                    count += 1;
+                }
+            }
+            Ok(Ok(count))
+        })
+    }
+
+    /// Puts one trial back into the queue.
+    pub(crate) fn requeue_one(&self, id: &str, key: TrialKey) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            let (number, _) = queries::sweep_state(transaction, id)?;
+            queries::set_trial(transaction, number, id, key, TrialState::Queued, None)
+        })
+    }
+
+    /// Trials that wait, in the order of running.
+    pub(crate) fn queued(&self, id: &str) -> Result<Vec<TrialKey>, StoreError> {
+        Ok(self.database.read(|connection| {
+            let (number, _) = queries::sweep_state(connection, id)?;
+            queries::keys_in(connection, number, TrialState::Queued)
+        })?)
+    }
+
+    /// An attempt is about to be made. Its handle is durable before anything of it exists.
+    pub(crate) fn begin_trial(
+        &self,
+        id: &str,
+        key: TrialKey,
+        handle: Option<&Handle>,
+    ) -> Result<u32, StoreError> {
+        let handle = handle.map(serde_json::to_string).transpose()?;
+        self.write(|transaction| {
+            let (number, _) = queries::sweep_state(transaction, id)?;
+            transaction.execute(
+                "UPDATE trials SET attempts = attempts + 1, handle = ?3, steps = NULL, reason = NULL,
+                 started_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ended_at = NULL
+                 WHERE sweep = ?1 AND name = ?2 AND state = 'queued'",
+                params![number, key.to_string(), handle],
+            )?;
+            let set = queries::set_trial(transaction, number, id, key, TrialState::Running, None)?;
+            if let Err(error) = set {
+                return Ok(Err(error));
+            }
+            Ok(Ok(queries::attempts(transaction, number, key)?))
+        })
+    }
+
+    /// A step of the running attempt ended.
+    pub(crate) fn step(
+        &self,
+        id: &str,
+        key: TrialKey,
+        happening: &Happening,
+        step: u64,
+    ) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            let (number, _) = queries::sweep_state(transaction, id)?;
+            transaction.execute(
+                "UPDATE trials SET steps = ?3 WHERE sweep = ?1 AND name = ?2 AND state = 'running'",
+                params![number, key.to_string(), i64::try_from(step).unwrap_or(i64::MAX)],
+            )?;
+            queries::tell(transaction, number, happening)?;
+            Ok(Ok(()))
+        })
+    }
+
+    /// Records a trial: the summary's file first, then the state that makes it count.
+    pub(crate) fn record(
+        &self,
+        id: &str,
+        folder: &Folder,
+        key: TrialKey,
+        summary: &Value,
+    ) -> Result<(), StoreError> {
+        let mut text = serde_json::to_string_pretty(summary)?;
+        text.push('\n');
+        folder.put_summary(key, &text)?;
+        self.finish_trial(id, key, &text)
+    }
+
+    pub(super) fn finish_trial(&self, id: &str, key: TrialKey, summary: &str) -> Result<(), StoreError> {
+        let value: Value = serde_json::from_str(summary)?;
+        self.write(|transaction| {
+            let (number, _) = queries::sweep_state(transaction, id)?;
+            transaction.execute(
+                "UPDATE trials SET summary = ?3, survived = ?4, reason = ?5,
+                 steps = coalesce(?6, steps) WHERE sweep = ?1 AND name = ?2 AND state = 'running'",
+                params![
+                    number,
+                    key.to_string(),
+                    summary,
+                    value["survived"].as_bool().unwrap_or(false),
+                    value["reason"].as_str(),
+                    value["steps_completed"].as_i64()
+                ],
+            )?;
+            queries::set_trial(transaction, number, id, key, TrialState::Finished, Some(&value))
+        })
+    }
+
+    /// Ends an attempt without a record.
+    pub(crate) fn leave(
+        &self,
+        id: &str,
+        key: TrialKey,
+        next: TrialState,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            let (number, _) = queries::sweep_state(transaction, id)?;
+            transaction.execute(
+                "UPDATE trials SET reason = ?3 WHERE sweep = ?1 AND name = ?2 AND state = 'running'",
+                params![number, key.to_string(), reason],
+            )?;
+            queries::set_trial(transaction, number, id, key, next, None)
+        })
+    }
+}
