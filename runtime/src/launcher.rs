@@ -4,7 +4,6 @@
 //! killed and removed, and the launcher ends. It holds no secret, and nothing of a program's: what it knows is the
 //! request. A container that it makes ahead waits here for its one program.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -39,7 +38,7 @@ pub struct Options {
 struct Launcher {
     control: OwnedFd,
     workshop: Workshop,
-    waiting: VecDeque<Sandbox>,
+    waiting: Vec<Sandbox>,
 }
 
 /// Above any deadline that a controller allows.
@@ -64,7 +63,7 @@ pub fn serve(options: Options) -> Result<(), RuntimeError> {
         bundles: Bundles::default(),
         zygote,
     };
-    let mut launcher = Launcher { control, workshop, waiting: VecDeque::new() };
+    let mut launcher = Launcher { control, workshop, waiting: Vec::new() };
     let result = launcher.serve(&Reply::Ready(interpreter));
     launcher.discard();
     result
@@ -126,7 +125,7 @@ impl Launcher {
         let reply = match self.workshop.create(&shape, &mut Given::default()) {
             Ok(sandbox) => {
                 let setup_secs = sandbox.setup.as_secs_f64();
-                self.waiting.push_back(sandbox);
+                self.waiting.push(sandbox);
                 Reply::Prepared { setup_secs, waiting: self.count() }
             }
             Err(error) => Reply::Unprepared(error.to_fault()),
@@ -138,10 +137,10 @@ impl Launcher {
         u16::try_from(self.waiting.len()).unwrap_or(u16::MAX)
     }
 
-    /// A container that waits, serves this request and still lives.
+    /// A container that waits, serves this request and still lives: the youngest, whose memory is in the caches yet.
     fn waiting_for(&mut self, request: &SandboxRequest) -> Option<Sandbox> {
         self.discard_unlike(request);
-        while let Some(sandbox) = self.waiting.pop_front() {
+        while let Some(sandbox) = self.waiting.pop() {
             if !sandbox.ended() {
                 return Some(sandbox);
             }
@@ -151,13 +150,13 @@ impl Launcher {
     }
 
     fn discard_unlike(&mut self, request: &SandboxRequest) {
-        if self.waiting.front().is_some_and(|sandbox| !sandbox.shape.same_shape(request)) {
+        if self.waiting.first().is_some_and(|sandbox| !sandbox.shape.same_shape(request)) {
             self.discard();
         }
     }
 
     fn discard(&mut self) {
-        while let Some(sandbox) = self.waiting.pop_front() {
+        while let Some(sandbox) = self.waiting.pop() {
             self.abandon(sandbox);
         }
     }

@@ -21,8 +21,9 @@ subprocess    subprocess.run([python, file]) in a Python that lives on, as train
 bwrap, runc, runsc, podman\n                \
 a container of theirs with the snippet's root file system\n  \
 rlox-runtime  rlox-runtime run BUNDLE, with the same configuration as runc\n  \
-verify-cold   POST /verify with 3 asserts over a connection that stays open, a new container each\n  \
-verify-warm   the same as `serve` does it by default: containers made ahead, a fork of a warm interpreter\n\n\
+verify-exec   POST /verify with 3 asserts over a connection that stays open: a new container, executing Python\n  \
+verify-cold   the same with a fork of a warm interpreter in each new container\n  \
+verify-warm   the same as `serve` does it by default: such containers, made ahead\n\n\
 All ways take turns in every round. CPU time is that of everything that was started, until it is gone again.\n\
 docs/performance.md says how it is measured.\n\n\
 Examples:\n  \

@@ -70,9 +70,10 @@ pub(super) struct Pair {
 }
 
 /// Ways whose ratio to each other is asked for, where both were measured.
-const PAIRS: [(&str, &str); 4] = [
+const PAIRS: [(&str, &str); 5] = [
     ("rlox-runtime", "runc"),
-    ("verify-cold", "subprocess"),
+    ("verify-exec", "subprocess"),
+    ("verify-cold", "runc"),
     ("verify-warm", "subprocess"),
     ("verify-warm", "verify-cold"),
 ];

@@ -39,7 +39,7 @@ pub(super) struct Way {
 /// The way to which all others are compared; always measured.
 pub(super) const BASE: &str = "bare";
 /// Names for `--only`, in the table's order.
-pub(crate) const KEYS: [&str; 10] = [
+pub(crate) const KEYS: [&str; 11] = [
     "bare",
     "python",
     "subprocess",
@@ -48,6 +48,7 @@ pub(crate) const KEYS: [&str; 10] = [
     "runsc",
     "podman",
     "rlox-runtime",
+    "verify-exec",
     "verify-cold",
     "verify-warm",
 ];
@@ -107,12 +108,13 @@ pub(super) fn all(space: &Workspace, allow_missing_cgroup: bool) -> Vec<Way> {
             How::Spawned(vec![Form { argv: own, cleanup: Vec::new(), last: bundles.clone() }]),
         ),
         way(
-            "verify-cold",
-            "rlox: `/verify`, cold",
+            "verify-exec",
+            "rlox: `/verify`, no warm interpreter",
             None,
             verified("exec", &["--pool", "0", "--interpreter", "exec"]),
         ),
-        way("verify-warm", "rlox: `/verify`, warm", None, verified("warm", &[])),
+        way("verify-cold", "rlox: `/verify`, no pool", None, verified("warm", &["--pool", "0"])),
+        way("verify-warm", "rlox: `/verify`", None, verified("warm", &[])),
     ]
 }
 
@@ -203,7 +205,8 @@ mod tests {
                 How::FromPython(form) => vec![form],
                 How::Verified { flags, mode } => {
                     assert_eq!(flags[..2], ["--allow-missing", "cgroup"]);
-                    assert_eq!(flags.len() == 2, mode == "warm");
+                    assert_eq!(flags.contains(&"exec".into()), mode == "exec");
+                    assert_eq!(flags.len() == 2, way.key == "verify-warm");
                     continue;
                 }
             };

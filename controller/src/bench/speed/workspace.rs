@@ -12,11 +12,13 @@ use std::process::Command;
 use rlox_host::Owner;
 use serde_json::{Value, json};
 
-use super::workloads::WORKLOADS;
+use super::workloads::{WORKLOADS, Workload};
 use crate::home::{Home, HomeError};
 
 /// Where the programs are in a container.
 pub(super) const INSIDE: &str = "/tmp/rlox";
+/// Packages of the bundle, in its root.
+const SITE: &str = "/opt/rlox/site";
 
 /// The files cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +89,7 @@ impl Workspace {
         let original = bundle.join("config.json");
         let text = fs::read_to_string(&original).map_err(failed(&original))?;
         for workload in WORKLOADS {
-            write(&space.programs.join(workload.file()), workload.code)?;
+            write(&space.programs.join(workload.file()), &space.text(&workload))?;
             let config = config(&text, &space.root, &space.programs, &workload.file())
                 .map_err(|reason| WorkspaceError::Bundle { path: original.clone(), reason })?;
             write(&space.directory.join(format!("bundle-{}", workload.name)).join("config.json"), &config)?;
@@ -97,6 +99,15 @@ impl Workspace {
             fs::create_dir_all(&path).map_err(failed(&path))?;
         }
         Ok(space)
+    }
+
+    /// A program as its file has it: of packages, every way finds the bundle's.
+    fn text(&self, workload: &Workload) -> String {
+        if workload.needs.is_none() {
+            return workload.code.into();
+        }
+        let outside = self.root.join(SITE.trim_start_matches('/'));
+        format!("import sys\n\nsys.path += {:?}\n{}", [Path::new(SITE), &outside], workload.code)
     }
 
     /// For tests of what is made of it.
@@ -161,6 +172,15 @@ mod tests {
         assert_eq!(made["mounts"].as_array().unwrap().len(), 2);
         assert_eq!(made["linux"], json!({ "seccomp": {} }));
         assert!(config("{}", Path::new("/r"), Path::new("/p"), "a.py").is_err());
+    }
+
+    #[test]
+    fn a_program_that_imports_packages_is_told_where_they_are() {
+        let space = Workspace::imagined();
+        let [plain, imports] = WORKLOADS.map(|workload| space.text(&workload));
+        assert_eq!(plain, WORKLOADS[0].code);
+        let places = r#"sys.path += ["/opt/rlox/site", "/nowhere/rlox-speed/rootfs/opt/rlox/site"]"#;
+        assert!(imports.contains(places) && imports.ends_with(WORKLOADS[1].code), "{imports}");
     }
 
     #[test]
