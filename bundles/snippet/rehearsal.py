@@ -1,17 +1,18 @@
 """Does once, in a launcher, what every program's container does first, with a harmless program of our own.
 
-Python fills caches in its code and its types as it runs. Done here, before the copies are made, the pages that hold
-them are shared; done in each copy, every one of them is copied. The grader's side of the conversation was written
-down before it begins: nobody else is there to hold it.
+Python fills caches in its code and its types as it runs. Done here, before the copies are made, the pages that
+hold them are shared; done in each copy, every one of them is copied. The grader's side of the conversation was
+written down before it begins: nobody else is there to hold it.
 """
 
 import builtins
 import os
 import sys
 
-import codec
 import driver
 import server
+
+import codec
 import shared
 
 PROGRAM = b"""
@@ -65,7 +66,8 @@ def written_down():
     encoder = codec.Encoder(lambda value: value, shared.Shared(2))
     frames = bytearray()
     for operation, arguments in requests():
-        codec.send_frame(lambda view: frames.extend(view) or len(view), encoder.encode((operation, arguments, (), 0)))
+        data = encoder.encode((operation, arguments, (), 0))
+        codec.send_frame(lambda view: frames.extend(view) or len(view), data)
     return bytes(frames)
 
 
@@ -112,9 +114,7 @@ def converse(channel):
 
 def check(channel):
     """Counts the answers: a conversation that ended early rehearses nothing."""
-    decoder = codec.Decoder(
-        {tag: lambda *parts: parts for tag in (codec.PROGRAM, codec.STORED)}, shared.Shared(2)
-    )
+    decoder = codec.Decoder({tag: lambda *parts: parts for tag in (codec.PROGRAM, codec.STORED)}, shared.Shared(2))
     words = []
     try:
         while True:
@@ -124,4 +124,3 @@ def check(channel):
     expected = ["ready"] + ["raised" if at == 8 else "value" for at, _ in enumerate(requests())]
     if words != expected:
         raise AssertionError("the rehearsal went otherwise: %s" % words)
-

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use oci_spec::runtime::Spec;
-use rlox_host::{CgroupHome, Owner};
+use rlox_host::{CGROUP_ROOT, CgroupHome, Owner};
 use rlox_protocol::{Ending, Limits};
 
 use crate::capture::Capture;
@@ -17,7 +17,7 @@ use crate::filter::Filter;
 use crate::interrupt::Interrupt;
 use crate::launcher::check_id;
 use crate::sealed;
-use crate::spec::{Adaptation, IdMap, absolute, adapt, load};
+use crate::spec::{Adaptation, IdMap, absolute, adapt, is_bind, load};
 use crate::staging::{Joining, Staging};
 use crate::supervise::{Watch, watch};
 use crate::workload::Confined;
@@ -172,7 +172,12 @@ fn deadline_only(secs: f64) -> Limits {
 
 /// A container that is to see cgroups has to find itself where libcontainer put it.
 fn joining(spec: &Spec) -> Joining {
-    let sees = spec.mounts().iter().flatten().any(|mount| mount.typ().as_deref() == Some("cgroup"));
+    let place = Path::new(CGROUP_ROOT);
+    let sees = spec.mounts().iter().flatten().any(|mount| {
+        let bound = mount.source().as_ref().filter(|_| is_bind(mount));
+        mount.typ().as_deref() == Some("cgroup")
+            || bound.is_some_and(|source| source.starts_with(place) || place.starts_with(source))
+    });
     if sees { Joining::Moved } else { Joining::Born }
 }
 
@@ -189,4 +194,28 @@ fn require_root_file_system(spec: &Spec, bundle: &Path) -> Result<(), RuntimeErr
             bundle.display()
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whoever_sees_cgroups_is_moved_into_them() {
+        let with = |mount: serde_json::Value| {
+            let text = json!({ "ociVersion": "1.2.0", "root": { "path": "/r" }, "mounts": [mount] });
+            joining(&serde_json::from_value::<Spec>(text).unwrap())
+        };
+        let bind = |source: &str| json!({ "destination": "/x", "type": "bind", "source": source, "options": ["rbind"] });
+        assert_eq!(
+            with(json!({ "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup" })),
+            Joining::Moved
+        );
+        for source in ["/sys/fs/cgroup/memory", "/sys", "/"] {
+            assert_eq!(with(bind(source)), Joining::Moved, "{source}");
+        }
+        assert_eq!(with(bind("/srv")), Joining::Born);
+    }
 }

@@ -1,7 +1,7 @@
 //! The bounded queue of jobs, and who takes the next one: the worker that came to rest last.
 //!
 //! What a worker, its launcher and its interpreter need lies in the caches of a processor for a while. Workers that take
-//! turns throw each other's out, which costs a quarter of the CPU time of a verification; with the last one first, one
+//! turns throw each other's out, which costs a fifth of the CPU time of a verification; with the last one first, one
 //! client is served by two of them, and the others are for more.
 
 use std::collections::VecDeque;
