@@ -202,7 +202,7 @@ async fn cancel(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<S
     responses(
         (status = 200, body = SweepView, description = "It is queued, or runs already"),
         (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "It is finished"),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "It is finished, or being ended"),
     )
 )]
 async fn resume(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<SweepView>, Problem> {

@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOG_BYTES: i64 = 4 << 20;
 
 /// One step a version; a step that was published is never changed.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     CREATE TABLE sweeps (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
@@ -54,7 +55,9 @@ const MIGRATIONS: [&str; 1] = ["
         what TEXT NOT NULL
     ) STRICT;
     CREATE INDEX events_of_sweep ON events (sweep, id);
-"];
+",
+    "ALTER TABLE sweeps ADD COLUMN cancel_asked INTEGER NOT NULL DEFAULT 0;",
+];
 
 /// The database refused.
 #[derive(Debug, thiserror::Error)]
@@ -234,6 +237,24 @@ mod tests {
         };
         assert_eq!(Database::open(directory.path()).unwrap().read(count).unwrap(), 1);
         assert_eq!(peek(directory.path(), count).unwrap(), Some(1));
+    }
+
+    #[test]
+    fn a_database_of_the_first_version_gets_the_column_and_keeps_its_sweeps() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        connection.execute_batch(MIGRATIONS[0]).unwrap();
+        let insert = "INSERT INTO sweeps (id, state, plan, corpus, directory, created_at) VALUES ('a', 'queued', '', '', '', '')";
+        connection.execute_batch(insert).unwrap();
+        connection.execute_batch("PRAGMA user_version=1").unwrap();
+        drop(connection);
+        let asked = |connection: &Connection| {
+            connection
+                .query_row("SELECT cancel_asked FROM sweeps WHERE id = 'a'", [], |row| row.get::<_, i64>(0))
+        };
+        for _ in 0..2 {
+            assert_eq!(Database::open(directory.path()).unwrap().read(asked).unwrap(), 0);
+        }
     }
 
     #[test]

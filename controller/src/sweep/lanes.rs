@@ -114,12 +114,13 @@ impl<'a> Lanes<'a> {
         Ok(self.when_there_is_room(|| store.record(&job.id, &job.folder, key, &ended.summary))?)
     }
 
-    /// Tries again while the disk is full and nobody asks for the end.
+    /// Tries again while the disk is full. A cancel is no reason to give up: it, too, is to be written. Where the
+    /// controller ends, the next start finds what is left.
     fn when_there_is_room(&self, mut work: impl FnMut() -> Result<(), StoreError>) -> Result<(), StoreError> {
         let mut told = false;
         loop {
             match work() {
-                Err(error) if error.is_full() && !self.stop.asked() => {
+                Err(error) if error.is_full() && !self.stop.leaving() => {
                     if !told {
                         self.tell_full(&error.to_string());
                     }
@@ -154,6 +155,10 @@ impl<'a> Lanes<'a> {
         if full && !self.stop.asked() {
             self.squeezed(key, error);
             return;
+        }
+        if full && let Err(error) = self.job.folder.discard(key) {
+            // Its own files may be what leaves no room to write how it ended.
+            tracing::error!(trial = %key, %error, "an attempt's files cannot be removed");
         }
         let stopped = matches!(error, TrialError::Stopped | TrialError::DiskFull);
         let (next, why) = match (stopped || full, self.stop.cancelled()) {
@@ -204,5 +209,57 @@ impl<'a> Lanes<'a> {
             Ok(()) | Err(StoreError::State { .. }) => {}
             Err(error) => tracing::error!(trial = %key, %error, "a trial's state cannot be written"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::sweep::database::DatabaseError;
+    use crate::sweep::engine::{Attempt, EngineError, Handle, Order};
+    use crate::sweep::plan::{Plan, Profile};
+
+    struct NoEngine;
+
+    impl Engine for NoEngine {
+        fn name(&self, _: u16) -> Handle {
+            unreachable!("nothing is run")
+        }
+        fn start(&self, _: &Order<'_>) -> Result<Box<dyn Attempt>, EngineError> {
+            unreachable!("nothing is run")
+        }
+        fn find(&self, _: &Handle) -> bool {
+            false
+        }
+        fn end(&self, _: &Handle) -> Result<(), EngineError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_cancel_waits_for_room_and_the_end_of_the_controller_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let plan = Plan::of(Profile::Smoke);
+        let store = Store::open(directory.path()).unwrap();
+        let id = store.adopt(&plan, &plan.check().unwrap(), &[], false).unwrap();
+        let job = store.job(&id).unwrap().unwrap();
+        let (stop, teller) = (Stop::default(), Teller::logged());
+        let lanes = Lanes::new(&NoEngine, &store, &job, &stop, &teller, &|_| ()).unwrap();
+        let tries = AtomicU32::new(0);
+        let full_once = || {
+            let source = rusqlite::Error::QueryReturnedNoRows;
+            match tries.fetch_add(1, Ordering::Relaxed) % 2 {
+                0 => Err(StoreError::Database(DatabaseError::Full { path: "x".into(), source })),
+                _ => Ok(()),
+            }
+        };
+        stop.cancel();
+        lanes.when_there_is_room(full_once).unwrap();
+        assert_eq!(tries.load(Ordering::Relaxed), 2);
+        stop.leave();
+        assert!(lanes.when_there_is_room(full_once).unwrap_err().is_full());
+        assert_eq!(tries.load(Ordering::Relaxed), 3);
     }
 }

@@ -101,6 +101,7 @@ impl Sweeps {
     fn open(&self) -> Result<Arc<Store>, SweepsError> {
         let store = Arc::new(Store::open(&self.root)?);
         let ended = self.runner.recover(&store)?;
+        store.cancel_asked()?;
         for id in store.unfinished()? {
             tracing::warn!(sweep = id, trials = ended, "going on with a sweep that was broken off");
             self.runner.again(&store, &id, &[TrialState::Interrupted])?;
@@ -206,30 +207,31 @@ impl Sweeps {
         Ok(rlox_report::summarise(&sweep.with_plan(keys)))
     }
 
-    /// Ends a sweep; what is recorded stays.
+    /// Ends a sweep; what is recorded stays. Once this returns, nothing but a resume makes the sweep go on.
     pub(crate) fn cancel(&self, id: &str) -> Result<SweepView, SweepsError> {
         let (store, _) = self.known(id)?;
         {
             // Held, so that a sweep that waits cannot begin meanwhile.
             let current = held(&self.current);
-            if let Some(current) = current.as_ref().filter(|current| current.id == id) {
-                current.stop.cancel();
-            } else {
-                match self.state(&store, id)? {
-                    SweepState::Cancelled => {}
-                    SweepState::Queued | SweepState::Running => {
-                        store.set_sweep(id, SweepState::Cancelled, Some("cancelled on request"))?;
+            match self.state(&store, id)? {
+                SweepState::Cancelled => {}
+                SweepState::Queued | SweepState::Running => {
+                    store.ask_to_cancel(id)?;
+                    match current.as_ref().filter(|current| current.id == id) {
+                        Some(current) => current.stop.cancel(),
+                        None => store.cancel_asked_of(id)?,
                     }
-                    state @ (SweepState::Finished | SweepState::Failed | SweepState::Interrupted) => {
-                        return Err(SweepsError::Conflict { state: state.word(), action: "cancel" });
-                    }
+                }
+                state @ (SweepState::Finished | SweepState::Failed | SweepState::Interrupted) => {
+                    return Err(SweepsError::Conflict { state: state.word(), action: "cancel" });
                 }
             }
         }
         self.get(id)
     }
 
-    /// Runs what a sweep has not recorded yet.
+    /// Runs what a sweep has not recorded yet. The database decides: a sweep that just ended may still be the current
+    /// one for a moment, and one that is not may be said to run, where its end could not be written.
     pub(crate) fn resume(&self, id: &str) -> Result<SweepView, SweepsError> {
         if *self.closing.borrow() {
             return Err(SweepsError::Closing);
@@ -237,16 +239,21 @@ impl Sweeps {
         let (store, _) = self.known(id)?;
         {
             let current = held(&self.current);
-            if current.as_ref().is_none_or(|current| current.id != id) {
-                match self.state(&store, id)? {
-                    SweepState::Queued | SweepState::Running => {}
-                    SweepState::Finished => {
-                        let state = SweepState::Finished.word();
-                        return Err(SweepsError::Conflict { state, action: "resume" });
+            let current = current.as_ref().filter(|current| current.id == id);
+            match (self.state(&store, id)?, current) {
+                (SweepState::Queued | SweepState::Running, Some(current)) => {
+                    if current.stop.asked() {
+                        return Err(SweepsError::Ending);
                     }
-                    SweepState::Failed | SweepState::Cancelled | SweepState::Interrupted => {
-                        self.runner.again(&store, id, &ALL_BUT_FINISHED)?;
-                    }
+                }
+                (SweepState::Queued, None) => {}
+                (SweepState::Finished, _) => {
+                    let state = SweepState::Finished.word();
+                    return Err(SweepsError::Conflict { state, action: "resume" });
+                }
+                (SweepState::Running, None)
+                | (SweepState::Failed | SweepState::Cancelled | SweepState::Interrupted, _) => {
+                    self.runner.again(&store, id, &ALL_BUT_FINISHED)?;
                 }
             }
         }

@@ -162,6 +162,26 @@ pub(super) fn unfinished(connection: &Connection) -> Sql<Vec<String>> {
     statement.query_map([], |row| row.get(0))?.collect()
 }
 
+/// Whether a user asked for a sweep's end.
+pub(super) fn cancel_asked(connection: &Connection, number: i64) -> Sql<bool> {
+    connection.query_row("SELECT cancel_asked FROM sweeps WHERE number = ?1", [number], |row| row.get(0))
+}
+
+/// Sweeps that neither ended nor may go on: a user asked for their end.
+pub(super) fn to_cancel(connection: &Connection) -> Sql<Vec<String>> {
+    let mut statement = connection.prepare(
+        "SELECT id FROM sweeps WHERE cancel_asked AND state IN ('queued', 'running') ORDER BY number",
+    )?;
+    statement.query_map([], |row| row.get(0))?.collect()
+}
+
+/// Sweeps that run, by the database.
+pub(super) fn running(connection: &Connection) -> Sql<Vec<String>> {
+    let mut statement =
+        connection.prepare("SELECT id FROM sweeps WHERE state = 'running' ORDER BY number")?;
+    statement.query_map([], |row| row.get(0))?.collect()
+}
+
 /// Trials that run, by the database.
 pub(super) fn running_trials(connection: &Connection) -> Sql<Vec<(String, TrialKey, Option<Handle>)>> {
     let mut statement = connection.prepare(

@@ -10,7 +10,7 @@ use super::lanes::Lanes;
 use super::progress::{State, Teller};
 use super::states::{SweepState, TrialState};
 use super::stop::Stop;
-use super::store::{Job, Store, StoreError};
+use super::store::{CANCELLED, Job, Store, StoreError};
 use super::view::{SweepView, TrialCounts};
 use crate::server;
 use crate::service::Service;
@@ -99,19 +99,10 @@ impl Runner {
         Ok(left.len())
     }
 
-    /// Puts a sweep that stopped back into the queue, with its trials that are in one of these states.
+    /// Puts a sweep that stopped back into the queue, with its trials that are in one of these states. No attempt at
+    /// any of its trials may be under way.
     pub(crate) fn again(&self, store: &Store, id: &str, from: &[TrialState]) -> Result<(), SweepError> {
-        let mut state = view(store, id)?.state;
-        if state == SweepState::Running {
-            // Only a controller that died leaves it so.
-            store.set_sweep(id, SweepState::Interrupted, Some("its controller died"))?;
-            state = SweepState::Interrupted;
-        }
-        store.requeue(id, from)?;
-        if state.over() {
-            store.set_sweep(id, SweepState::Queued, None)?;
-        }
-        Ok(())
+        again(store, id, from)
     }
 
     /// Runs a queued sweep to its end. `problem` hears what keeps it from going on.
@@ -184,14 +175,33 @@ impl Runner {
     }
 }
 
-/// Changes something durable, when there is room for it on the disk.
+fn again(store: &Store, id: &str, from: &[TrialState]) -> Result<(), SweepError> {
+    broken_off(store, id, "its controller died, or its end could not be written")?;
+    store.requeue(id, from)?;
+    if view(store, id)?.state.over() {
+        store.set_sweep(id, SweepState::Queued, None)?;
+    }
+    Ok(())
+}
+
+/// Ends, in the database, what no longer runs but is said to: an end that could not be written, or a controller that
+/// died. Does nothing where nothing is said to run.
+pub(super) fn broken_off(store: &Store, id: &str, reason: &str) -> Result<(), SweepError> {
+    store.leave_running(id, TrialState::Interrupted, reason)?;
+    if view(store, id)?.state == SweepState::Running {
+        store.set_sweep(id, SweepState::Interrupted, Some(reason))?;
+    }
+    Ok(())
+}
+
+/// Changes something durable, when there is room for it on the disk; where the controller ends, the next start does it.
 async fn when_there_is_room(
     stop: &Stop,
     mut work: impl FnMut() -> Result<(), StoreError>,
 ) -> Result<(), SweepError> {
     loop {
         match work() {
-            Err(error) if error.is_full() && !stop.asked() => {
+            Err(error) if error.is_full() && !stop.leaving() => {
                 tracing::error!(%error, "the disk is full; free some space, nothing is lost meanwhile");
                 tokio::time::sleep(AGAIN).await;
             }
@@ -215,7 +225,7 @@ fn ending(counts: &TrialCounts, stop: &Stop) -> (SweepState, Option<String>) {
         return (SweepState::Finished, None);
     }
     if stop.cancelled() {
-        return (SweepState::Cancelled, Some("cancelled on request".into()));
+        return (SweepState::Cancelled, Some(CANCELLED.into()));
     }
     if stop.asked() {
         return (SweepState::Interrupted, Some("the controller was stopped".into()));
@@ -227,6 +237,31 @@ fn ending(counts: &TrialCounts, stop: &Stop) -> (SweepState, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sweep::plan::{Plan, Profile};
+
+    /// What a disk without room, or a broken database, leaves: the trial's end is missing, or the sweep's, or both.
+    #[test]
+    fn a_sweep_whose_end_could_not_be_written_is_resumed_whole() {
+        for ended in [None, Some(SweepState::Cancelled), Some(SweepState::Failed)] {
+            let directory = tempfile::tempdir().unwrap();
+            let plan = Plan::of(Profile::Smoke);
+            let keys = plan.check().unwrap();
+            let store = Store::open(directory.path()).unwrap();
+            let id = store.adopt(&plan, &keys, &[], false).unwrap();
+            store.set_sweep(&id, SweepState::Running, None).unwrap();
+            store.begin_trial(&id, keys[0], None).unwrap();
+            if let Some(state) = ended {
+                store.set_sweep(&id, state, None).unwrap();
+            }
+            again(&store, &id, &ALL_BUT_FINISHED).unwrap();
+            let view = store.sweep(&id).unwrap().unwrap();
+            assert_eq!(
+                (view.state, view.trials.queued),
+                (SweepState::Queued, keys.len() as u64),
+                "{ended:?}"
+            );
+        }
+    }
 
     #[test]
     fn the_trials_decide_how_a_sweep_ended() {

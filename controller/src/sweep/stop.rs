@@ -1,4 +1,4 @@
-//! Why a sweep that runs is to end. Set once by whoever asks, read by everything that waits.
+//! Why a sweep that runs is to end. Set by whoever asks, read by everything that waits.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -21,8 +21,7 @@ impl Stop {
     }
 
     fn ask(&self, why: u8) {
-        // The first reason stays.
-        self.0.compare_exchange(0, why, Ordering::Relaxed, Ordering::Relaxed).map(drop).unwrap_or_default();
+        self.0.fetch_or(why, Ordering::Relaxed);
     }
 
     /// Whether it is to end, for either reason.
@@ -30,9 +29,14 @@ impl Stop {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the user asked.
+    /// Whether the user asked; also where the controller ends before or after that.
     pub(crate) fn cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == CANCEL
+        self.0.load(Ordering::Relaxed) & CANCEL != 0
+    }
+
+    /// Whether the controller is about to end: what cannot be written now is left to the next start.
+    pub(crate) fn leaving(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & LEAVE != 0
     }
 }
 
@@ -41,11 +45,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_reason_stays() {
+    fn a_cancel_counts_in_either_order_and_only_a_leave_is_one() {
         let stop = Stop::default();
         assert!(!stop.asked());
-        stop.leave();
         stop.cancel();
+        assert!(stop.asked() && stop.cancelled() && !stop.leaving());
+        let stop = Stop::default();
+        stop.leave();
         assert!(stop.asked() && !stop.cancelled());
+        stop.cancel();
+        assert!(stop.cancelled() && stop.leaving());
     }
 }

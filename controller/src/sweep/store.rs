@@ -19,6 +19,7 @@ use super::engine::Handle;
 use super::files::{self, FileError, Folder, Manifest};
 use super::plan::Plan;
 use super::queries;
+use super::states::{SweepState, TrialState};
 use super::view::{Event, SweepView, TrialView, trial_id};
 use crate::corpus::Pinned;
 
@@ -26,6 +27,7 @@ mod changes;
 mod creation;
 mod errors;
 
+pub(crate) use changes::CANCELLED;
 pub(crate) use errors::StoreError;
 
 const LOCK: &str = ".lock";
@@ -189,6 +191,22 @@ impl Store {
             job.folder.restore_summary(key, &summary)?;
         }
         Ok(())
+    }
+
+    /// Ends the sweeps whose cancel was asked for and that did not come to their end. None of them may run.
+    pub(crate) fn cancel_asked(&self) -> Result<(), StoreError> {
+        self.database.read(queries::to_cancel)?.iter().try_for_each(|id| self.cancel_asked_of(id))
+    }
+
+    /// Ends one such sweep.
+    pub(crate) fn cancel_asked_of(&self, id: &str) -> Result<(), StoreError> {
+        self.leave_running(id, TrialState::Cancelled, CANCELLED)?;
+        self.set_sweep(id, SweepState::Cancelled, Some(CANCELLED))
+    }
+
+    /// Sweeps that run, by the database.
+    pub(crate) fn said_to_run(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.database.read(queries::running)?)
     }
 
     /// Sweeps that were running or were interrupted, the oldest first.

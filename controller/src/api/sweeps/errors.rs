@@ -11,7 +11,9 @@ impl From<SweepsError> for Problem {
                 Self::unprocessable(detail)
             }
             SweepsError::Unknown { .. } => Self::unknown(detail),
-            SweepsError::Conflict { .. } | SweepsError::NoLog { .. } => Self::conflict(detail),
+            SweepsError::Conflict { .. } | SweepsError::Ending | SweepsError::NoLog { .. } => {
+                Self::conflict(detail)
+            }
             SweepsError::Store(StoreError::State { .. }) => Self::conflict(detail),
             SweepsError::Store(ref store) if store.is_full() => Self::no_space(detail),
             SweepsError::Closing

@@ -48,6 +48,8 @@ async fn interrupted(mut signals: server::StopSignals, stop: Arc<Stop>) {
     signals.next().await;
     eprintln!("\nstopping the running trials; recorded ones are kept (once more: stop at once)");
     stop.cancel();
+    // This process serves nothing else: where the end cannot be written, it does not wait for room.
+    stop.leave();
     signals.next().await;
     let this = nix::unistd::Pid::this();
     if let Err(errno) = nix::sys::signal::kill(this, nix::sys::signal::Signal::SIGKILL) {

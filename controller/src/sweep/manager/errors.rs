@@ -26,6 +26,9 @@ pub(crate) enum SweepsError {
         /// What was asked for.
         action: &'static str,
     },
+    /// The sweep's end was asked for, and its trials are still being ended.
+    #[error("the sweep is being ended: resume it when its state is no longer running")]
+    Ending,
     /// Something else stands where the log was.
     #[error("the log of trial {id} is no regular file any more: its trainer replaced it")]
     NoLog {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Current, Sweeps, SweepsError, held};
-use crate::sweep::runner::Audience;
+use crate::sweep::runner::{Audience, broken_off};
 use crate::sweep::stop::Stop;
 use crate::sweep::store::{Job, Store};
 
@@ -50,10 +50,16 @@ impl Sweeps {
         store.is_some_and(|store| store.next_sweep().is_ok_and(|job| job.is_some()))
     }
 
-    /// The sweep whose turn it is; from here on it is the current one.
+    /// The sweep whose turn it is; from here on it is the current one. Nothing runs now, so a sweep that is said to run
+    /// is one whose end could not be written: that is done first.
     fn take(&self, stop: Arc<Stop>) -> Result<Option<(Arc<Store>, Job)>, SweepsError> {
         let Some(store) = self.existing()? else { return Ok(None) };
         let mut current = held(&self.current);
+        store.cancel_asked()?;
+        for id in store.said_to_run()? {
+            tracing::warn!(sweep = id, "a sweep's end could not be written before; it is interrupted");
+            broken_off(&store, &id, "its end could not be written")?;
+        }
         let Some(job) = store.next_sweep()? else { return Ok(None) };
         if *self.closing.borrow() {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! The changes of state: of sweeps, and of trials from their beginning to their record.
 
 use rlox_report::TrialKey;
-use rusqlite::params;
+use rusqlite::{Transaction, params};
 use serde_json::Value;
 
 use super::{Store, StoreError, refused};
@@ -11,8 +11,23 @@ use crate::sweep::queries;
 use crate::sweep::states::{SweepState, TrialState};
 use crate::sweep::view::Happening;
 
+/// Why a sweep is cancelled, where a user asked.
+pub(crate) const CANCELLED: &str = "cancelled on request";
+
 impl Store {
-    /// Changes a sweep's state.
+    /// A cancel is durable before it is answered: whatever ends the controller, the sweep does not go on by itself.
+    pub(crate) fn ask_to_cancel(&self, id: &str) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            let (number, state) = queries::sweep_state(transaction, id)?;
+            if state.over() {
+                return Ok(Err(refused(id, state.word(), SweepState::Cancelled.word())));
+            }
+            transaction.execute("UPDATE sweeps SET cancel_asked = 1 WHERE number = ?1", [number])?;
+            Ok(Ok(()))
+        })
+    }
+
+    /// Changes a sweep's state. A sweep whose cancel was asked for ends as cancelled, unless all of it is finished.
     pub(crate) fn set_sweep(
         &self,
         id: &str,
@@ -21,6 +36,12 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.write(|transaction| {
             let (number, state) = queries::sweep_state(transaction, id)?;
+            let broken_off = matches!(next, SweepState::Failed | SweepState::Interrupted);
+            let (next, reason) = if broken_off && queries::cancel_asked(transaction, number)? {
+                (SweepState::Cancelled, Some(CANCELLED))
+            } else {
+                (next, reason)
+            };
             let allowed = match next {
                 SweepState::Queued => state.over(),
                 SweepState::Running => state == SweepState::Queued,
@@ -33,7 +54,7 @@ impl Store {
                 return Ok(Err(refused(id, state.word(), next.word())));
             }
             let times = match next {
-                SweepState::Queued => ", ended_at = NULL",
+                SweepState::Queued => ", ended_at = NULL, cancel_asked = 0",
                 SweepState::Running => {
                     ", started_at = coalesce(started_at, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))"
                 }
@@ -76,6 +97,19 @@ impl Store {
                 }
             }
             Ok(Ok(count))
+        })
+    }
+
+    /// Ends the attempts of a sweep that are said to run.
+    pub(crate) fn leave_running(&self, id: &str, next: TrialState, reason: &str) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            let (number, _) = queries::sweep_state(transaction, id)?;
+            for key in queries::keys_in(transaction, number, TrialState::Running)? {
+                if let Err(error) = leave(transaction, id, key, next, reason)? {
+                    return Ok(Err(error));
+                }
+            }
+            Ok(Ok(()))
         })
     }
 
@@ -180,13 +214,21 @@ impl Store {
         next: TrialState,
         reason: &str,
     ) -> Result<(), StoreError> {
-        self.write(|transaction| {
-            let (number, _) = queries::sweep_state(transaction, id)?;
-            transaction.execute(
-                "UPDATE trials SET reason = ?3 WHERE sweep = ?1 AND name = ?2 AND state = 'running'",
-                params![number, key.to_string(), reason],
-            )?;
-            queries::set_trial(transaction, number, id, key, next, None)
-        })
+        self.write(|transaction| leave(transaction, id, key, next, reason))
     }
+}
+
+fn leave(
+    transaction: &Transaction<'_>,
+    id: &str,
+    key: TrialKey,
+    next: TrialState,
+    reason: &str,
+) -> rusqlite::Result<Result<(), StoreError>> {
+    let (number, _) = queries::sweep_state(transaction, id)?;
+    transaction.execute(
+        "UPDATE trials SET reason = ?3 WHERE sweep = ?1 AND name = ?2 AND state = 'running'",
+        params![number, key.to_string(), reason],
+    )?;
+    queries::set_trial(transaction, number, id, key, next, None)
 }

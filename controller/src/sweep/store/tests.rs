@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use super::*;
 use crate::sweep::plan::{EngineKind, Profile};
-use crate::sweep::states::{SweepState, TrialState};
 
 fn plan() -> (Plan, Vec<TrialKey>) {
     let plan = Plan::of(Profile::Smoke);
@@ -172,4 +171,45 @@ fn what_was_recorded_before_there_was_a_database_is_taken_over() {
     }
     let (store, id, _) = adopted(directory.path());
     assert_eq!(states(&store, &id)[..2], [(TrialState::Finished, 1), (TrialState::Queued, 0)]);
+}
+
+#[test]
+fn a_cancel_that_was_answered_outlives_the_controller() {
+    for begun in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, id, keys) = adopted(directory.path());
+        if begun {
+            store.set_sweep(&id, SweepState::Running, None).unwrap();
+            store.begin_trial(&id, keys[0], None).unwrap();
+        }
+        store.ask_to_cancel(&id).unwrap();
+        drop(store);
+        let store = Store::open(directory.path()).unwrap();
+        store.cancel_asked().unwrap();
+        let view = store.sweep(&id).unwrap().unwrap();
+        assert_eq!((view.state, view.trials.cancelled), (SweepState::Cancelled, keys.len() as u64));
+        assert!(store.unfinished().unwrap().is_empty() && store.next_sweep().unwrap().is_none());
+        assert!(matches!(store.ask_to_cancel(&id), Err(StoreError::State { .. })));
+        // A resume takes the request back.
+        store.requeue(&id, &[TrialState::Cancelled]).unwrap();
+        store.set_sweep(&id, SweepState::Queued, None).unwrap();
+        store.cancel_asked().unwrap();
+        assert_eq!(store.next_sweep().unwrap().unwrap().id, id);
+    }
+}
+
+#[test]
+fn a_cancel_wins_over_a_stop_and_a_failure_but_not_over_the_last_record() {
+    for (end, expected) in [
+        (SweepState::Interrupted, SweepState::Cancelled),
+        (SweepState::Failed, SweepState::Cancelled),
+        (SweepState::Finished, SweepState::Finished),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, id, _) = adopted(directory.path());
+        store.set_sweep(&id, SweepState::Running, None).unwrap();
+        store.ask_to_cancel(&id).unwrap();
+        store.set_sweep(&id, end, Some("x")).unwrap();
+        assert_eq!(store.sweep(&id).unwrap().unwrap().state, expected);
+    }
 }
