@@ -137,20 +137,7 @@ impl Store {
         handle: Option<&Handle>,
     ) -> Result<u32, StoreError> {
         let handle = handle.map(serde_json::to_string).transpose()?;
-        self.write(|transaction| {
-            let (number, _) = queries::sweep_state(transaction, id)?;
-            transaction.execute(
-                "UPDATE trials SET attempts = attempts + 1, handle = ?3, steps = NULL, reason = NULL,
-                 started_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ended_at = NULL
-                 WHERE sweep = ?1 AND name = ?2 AND state = 'queued'",
-                params![number, key.to_string(), handle],
-            )?;
-            let set = queries::set_trial(transaction, number, id, key, TrialState::Running, None)?;
-            if let Err(error) = set {
-                return Ok(Err(error));
-            }
-            Ok(Ok(queries::attempts(transaction, number, key)?))
-        })
+        self.write(|transaction| begin(transaction, id, key, handle.as_deref()))
     }
 
     /// A step of the running attempt ended.
@@ -183,27 +170,7 @@ impl Store {
         let mut text = serde_json::to_string_pretty(summary)?;
         text.push('\n');
         folder.put_summary(key, &text)?;
-        self.finish_trial(id, key, &text)
-    }
-
-    pub(super) fn finish_trial(&self, id: &str, key: TrialKey, summary: &str) -> Result<(), StoreError> {
-        let value: Value = serde_json::from_str(summary)?;
-        self.write(|transaction| {
-            let (number, _) = queries::sweep_state(transaction, id)?;
-            transaction.execute(
-                "UPDATE trials SET summary = ?3, survived = ?4, reason = ?5,
-                 steps = coalesce(?6, steps) WHERE sweep = ?1 AND name = ?2 AND state = 'running'",
-                params![
-                    number,
-                    key.to_string(),
-                    summary,
-                    value["survived"].as_bool().unwrap_or(false),
-                    value["reason"].as_str(),
-                    value["steps_completed"].as_i64()
-                ],
-            )?;
-            queries::set_trial(transaction, number, id, key, TrialState::Finished, Some(&value))
-        })
+        self.write(|transaction| finish(transaction, id, key, &text))
     }
 
     /// Ends an attempt without a record.
@@ -216,6 +183,52 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.write(|transaction| leave(transaction, id, key, next, reason))
     }
+}
+
+pub(super) fn begin(
+    transaction: &Transaction<'_>,
+    id: &str,
+    key: TrialKey,
+    handle: Option<&str>,
+) -> rusqlite::Result<Result<u32, StoreError>> {
+    let (number, _) = queries::sweep_state(transaction, id)?;
+    transaction.execute(
+        "UPDATE trials SET attempts = attempts + 1, handle = ?3, steps = NULL, reason = NULL,
+         started_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ended_at = NULL
+         WHERE sweep = ?1 AND name = ?2 AND state = 'queued'",
+        params![number, key.to_string(), handle],
+    )?;
+    let set = queries::set_trial(transaction, number, id, key, TrialState::Running, None)?;
+    if let Err(error) = set {
+        return Ok(Err(error));
+    }
+    Ok(Ok(queries::attempts(transaction, number, key)?))
+}
+
+pub(super) fn finish(
+    transaction: &Transaction<'_>,
+    id: &str,
+    key: TrialKey,
+    summary: &str,
+) -> rusqlite::Result<Result<(), StoreError>> {
+    let value: Value = match serde_json::from_str(summary) {
+        Ok(value) => value,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    let (number, _) = queries::sweep_state(transaction, id)?;
+    transaction.execute(
+        "UPDATE trials SET summary = ?3, survived = ?4, reason = ?5,
+         steps = coalesce(?6, steps) WHERE sweep = ?1 AND name = ?2 AND state = 'running'",
+        params![
+            number,
+            key.to_string(),
+            summary,
+            value["survived"].as_bool().unwrap_or(false),
+            value["reason"].as_str(),
+            value["steps_completed"].as_i64()
+        ],
+    )?;
+    queries::set_trial(transaction, number, id, key, TrialState::Finished, Some(&value))
 }
 
 fn leave(

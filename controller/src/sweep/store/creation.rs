@@ -1,9 +1,9 @@
 //! How a sweep comes into a store: asked for, with a directory of its own, or as the one of the directory itself.
 
 use rlox_report::TrialKey;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::{Added, MAX_SWEEPS, RequestKey, Store, StoreError, manifest};
+use super::{Added, MAX_SWEEPS, RequestKey, Store, StoreError, changes, manifest};
 use crate::corpus::Pinned;
 use crate::job::random_id;
 use crate::sweep::files::{self, Folder, Manifest};
@@ -24,7 +24,8 @@ impl Store {
         let id = random_id().map_err(StoreError::Random)?;
         let manifest = manifest(plan, corpus);
         // One transaction and nothing else: its directory is made when its turn comes.
-        self.insert(&id, &id, &manifest, keys, request)
+        let text = Text::of(&manifest)?;
+        self.write(|transaction| self.insert(transaction, &id, &id, &text, keys, request))
     }
 
     /// The one sweep whose directory is the store's own; trials that were recorded earlier stay.
@@ -61,66 +62,87 @@ impl Store {
         folder.prepare(&manifest)?;
         let id = random_id().map_err(StoreError::Random)?;
         let recorded: Vec<_> = keys.iter().filter_map(|key| Some((*key, folder.receipted(*key)?))).collect();
-        self.insert(&id, ".", &manifest, keys, None)?;
-        for (key, summary) in recorded {
-            // Recorded by a controller that had no database.
-            self.begin_trial(&id, key, None)?;
-            self.finish_trial(&id, key, &summary)?;
-        }
+        let text = Text::of(&manifest)?;
+        // All or nothing: a sweep that is there without what a controller recorded that had no database would run it
+        // again.
+        self.write(|transaction| {
+            if let Err(error) = self.insert(transaction, &id, ".", &text, keys, None)? {
+                return Ok(Err(error));
+            }
+            for (key, summary) in &recorded {
+                if let Err(error) = changes::begin(transaction, &id, *key, None)? {
+                    return Ok(Err(error));
+                }
+                if let Err(error) = changes::finish(transaction, &id, *key, summary)? {
+                    return Ok(Err(error));
+                }
+            }
+            Ok(Ok(()))
+        })?;
         Ok(id)
     }
 
     fn insert(
         &self,
+        transaction: &Transaction<'_>,
         id: &str,
         directory: &str,
-        manifest: &Manifest,
+        text: &Text,
         keys: &[TrialKey],
         request: Option<RequestKey<'_>>,
-    ) -> Result<Added, StoreError> {
-        let (plan, corpus) =
-            (serde_json::to_string(&manifest.plan)?, serde_json::to_string(&manifest.corpus)?);
-        self.write(|transaction| {
-            if let Some(request) = request {
-                let known: Option<(String, String)> = transaction
-                    .query_row(
-                        "SELECT id, request_digest FROM sweeps WHERE request_key = ?1",
-                        [request.key],
-                        |row| Ok((row.get(0)?, row.get(1)?)),
-                    )
-                    .optional()?;
-                match known {
-                    Some((id, digest)) if digest == request.digest => return Ok(Ok(Added { id, again: true })),
-                    Some(_) => return Ok(Err(StoreError::KeyTaken { key: request.key.to_owned() })),
-                    None => {}
-                }
+    ) -> rusqlite::Result<Result<Added, StoreError>> {
+        if let Some(request) = request {
+            let known: Option<(String, String)> = transaction
+                .query_row(
+                    "SELECT id, request_digest FROM sweeps WHERE request_key = ?1",
+                    [request.key],
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
+                .optional()?;
+            match known {
+                Some((id, digest)) if digest == request.digest => return Ok(Ok(Added { id, again: true })),
+                Some(_) => return Ok(Err(StoreError::KeyTaken { key: request.key.to_owned() })),
+                None => {}
             }
-            let count: i64 = transaction.query_row("SELECT count(*) FROM sweeps", [], |row| row.get(0))?;
-            if count >= MAX_SWEEPS {
-                return Ok(Err(StoreError::TooMany { path: self.root.clone() }));
-            }
-            transaction.execute(
-                "INSERT INTO sweeps (id, state, plan, corpus, directory, request_key, request_digest, created_at)
+        }
+        let count: i64 = transaction.query_row("SELECT count(*) FROM sweeps", [], |row| row.get(0))?;
+        if count >= MAX_SWEEPS {
+            return Ok(Err(StoreError::TooMany { path: self.root.clone() }));
+        }
+        transaction.execute(
+            "INSERT INTO sweeps (id, state, plan, corpus, directory, request_key, request_digest, created_at)
                  VALUES (?1, 'queued', ?2, ?3, ?4, ?5, ?6, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))",
-                params![
-                    id,
-                    plan,
-                    corpus,
-                    directory,
-                    request.map(|request| request.key),
-                    request.map(|request| request.digest)
-                ],
+            params![
+                id,
+                text.plan,
+                text.corpus,
+                directory,
+                request.map(|request| request.key),
+                request.map(|request| request.digest)
+            ],
+        )?;
+        let number = transaction.last_insert_rowid();
+        for (position, key) in (0i64..).zip(keys) {
+            transaction.execute(
+                "INSERT INTO trials (sweep, position, name, state) VALUES (?1, ?2, ?3, 'queued')",
+                params![number, position, key.to_string()],
             )?;
-            let number = transaction.last_insert_rowid();
-            for (position, key) in (0i64..).zip(keys) {
-                transaction.execute(
-                    "INSERT INTO trials (sweep, position, name, state) VALUES (?1, ?2, ?3, 'queued')",
-                    params![number, position, key.to_string()],
-                )?;
-            }
-            let happening = Happening::Sweep { state: SweepState::Queued, reason: None };
-            queries::tell(transaction, number, &happening)?;
-            Ok(Ok(Added { id: id.to_owned(), again: false }))
-        })
+        }
+        let happening = Happening::Sweep { state: SweepState::Queued, reason: None };
+        queries::tell(transaction, number, &happening)?;
+        Ok(Ok(Added { id: id.to_owned(), again: false }))
+    }
+}
+
+/// A sweep's columns of JSON.
+struct Text {
+    plan: String,
+    corpus: String,
+}
+
+impl Text {
+    fn of(manifest: &Manifest) -> Result<Self, StoreError> {
+        let plan = serde_json::to_string(&manifest.plan)?;
+        Ok(Self { plan, corpus: serde_json::to_string(&manifest.corpus)? })
     }
 }

@@ -213,3 +213,28 @@ fn a_cancel_wins_over_a_stop_and_a_failure_but_not_over_the_last_record() {
         assert_eq!(store.sweep(&id).unwrap().unwrap().state, expected);
     }
 }
+
+#[test]
+fn what_cannot_be_taken_over_whole_is_not_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let (plan, keys) = plan();
+    let folder = Folder::new(directory.path().to_owned());
+    folder.prepare(&manifest(&plan, &[])).unwrap();
+    let receipts = directory.path().join(".recorded");
+    std::fs::create_dir(&receipts).unwrap();
+    let write = |key: TrialKey, text: &str| {
+        let trial = folder.begin(key).unwrap();
+        std::fs::write(trial.join("run_summary.json"), text).unwrap();
+        let digest = <sha2::Sha256 as sha2::Digest>::digest(text.as_bytes());
+        std::fs::write(receipts.join(key.to_string()), crate::job::hex(&digest)).unwrap();
+    };
+    write(keys[0], &summary(true).to_string());
+    write(keys[1], "{ no JSON");
+    let store = Store::open(directory.path()).unwrap();
+    assert!(matches!(store.adopt(&plan, &keys, &[], false), Err(StoreError::Json(_))));
+    assert!(store.sweeps(10).unwrap().is_empty());
+    // Put right, all of it is taken over.
+    write(keys[1], &summary(false).to_string());
+    let id = store.adopt(&plan, &keys, &[], false).unwrap();
+    assert_eq!(store.sweep(&id).unwrap().unwrap().trials.finished, 2);
+}
