@@ -13,6 +13,7 @@ use rlox_report::TrialKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::discard;
 use super::plan::Plan;
 use crate::job::hex;
 
@@ -93,6 +94,7 @@ impl Folder {
     /// Makes the directory, with the manifest in it.
     pub(super) fn prepare(&self, manifest: &Manifest) -> Result<(), FileError> {
         fs::create_dir_all(&self.root).map_err(FileError::of("create", &self.root))?;
+        discard::finish(&self.root).map_err(FileError::of("clear", &self.root))?;
         let path = self.root.join(MANIFEST);
         if read_manifest(&self.root)?.as_ref() == Some(manifest) {
             return Ok(());
@@ -113,13 +115,7 @@ impl Folder {
 
     /// Removes what an attempt left.
     pub(super) fn discard(&self, key: TrialKey) -> Result<(), FileError> {
-        let path = self.trial(key);
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(FileError::of("clear", &path)(error))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        discard::remove(&self.root, &key.to_string()).map_err(FileError::of("clear", &self.trial(key)))
     }
 
     /// Puts a trial's summary in place, whole or not at all.
@@ -150,7 +146,8 @@ impl Folder {
             let trial = name.to_str().is_some_and(|name| TrialKey::parse(name).is_some());
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
             if is_directory && (trial || name == RECEIPTS) {
-                fs::remove_dir_all(&path).map_err(FileError::of("remove", &path))?;
+                discard::remove(&self.root, &name.to_string_lossy())
+                    .map_err(FileError::of("remove", &path))?;
             } else if name == MANIFEST {
                 fs::remove_file(&path).map_err(FileError::of("remove", &path))?;
             }

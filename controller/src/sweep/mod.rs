@@ -6,6 +6,7 @@
 
 mod contagion;
 mod database;
+mod discard;
 mod engine;
 mod files;
 mod lanes;

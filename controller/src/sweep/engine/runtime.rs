@@ -208,12 +208,17 @@ impl Running {
     }
 
     /// Ends the launcher, and makes everything in the directory ours again.
-    fn close(&mut self) -> Result<(), EngineError> {
+    fn close(&mut self) {
         if self.launcher.take().is_none() {
-            return Ok(());
+            return;
         }
         self.process = None;
-        take_back(&self.directory)
+        if nix::unistd::geteuid().is_root()
+            && let Err(error) = tree::own(&self.directory)
+        {
+            // Whose they are is a convenience; how the trial ended is not to be lost for it.
+            tracing::warn!(directory = %self.directory.display(), %error, "a trial's files stay the container user's");
+        }
     }
 }
 
@@ -225,7 +230,7 @@ impl Attempt for Running {
                 Ok(Look::Started)
             }
             Some(Reply::Outcome(outcome)) => {
-                self.close()?;
+                self.close();
                 Ok(Look::Ended(Box::new(Facts::from(&*outcome))))
             }
             Some(Reply::Fault(fault)) => Err(SandboxError::Fault { message: fault.message }.into()),
@@ -247,9 +252,7 @@ impl Attempt for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
-            tracing::error!(%error, "a trial's files stay the container user's");
-        }
+        self.close();
     }
 }
 
@@ -267,15 +270,6 @@ fn open_log(directory: &Path) -> Result<File, EngineError> {
 fn give(directory: &Path, ids: Option<(u32, u32)>) -> Result<(), EngineError> {
     let Some((uid, gid)) = ids else { return Ok(()) };
     lchown(directory, Some(uid), Some(gid)).map_err(system(format!("handing over {}", directory.display())))
-}
-
-/// Makes everything in the directory ours again. The trainer may have put anything there: links are not followed.
-fn take_back(directory: &Path) -> Result<(), EngineError> {
-    if !nix::unistd::geteuid().is_root() {
-        return Ok(());
-    }
-    tree::walk(directory, 0, &mut |path| lchown(path, Some(0), Some(0)))
-        .map_err(system(format!("taking back {}", directory.display())))
 }
 
 #[cfg(test)]
