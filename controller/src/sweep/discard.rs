@@ -130,7 +130,7 @@ mod tests {
         remove(directory.path(), "trial").unwrap();
         let left: Vec<_> =
             fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert_eq!(left, [outside.clone()]);
+        assert_eq!(left, std::slice::from_ref(&outside));
         assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "kept");
         remove(directory.path(), "trial").unwrap();
     }

@@ -77,8 +77,8 @@ pub(super) fn summary(seen: &Seen<'_>) -> Value {
         "cpu_secs": facts.cpu_secs,
         "steps_completed": steps,
         "max_steps": seen.max_steps,
-        "contagion_events": contagion.len(),
-        "contagion": contagion,
+        "contagion_events": contagion.count,
+        "contagion": contagion.kept,
         "injected_samples": sum(|row| row.injected),
         "forged_rewards": sum(|row| row.forged),
         "masked_samples": sum(|row| row.masked),
@@ -223,6 +223,26 @@ mod tests {
         );
         assert_eq!(event["snippets"], json!(["memory_bomb"]));
         assert_eq!(event["time"], "2026-11-30T09:00:00.000+00:00");
+    }
+
+    #[test]
+    fn a_trainer_cannot_make_its_summary_larger_than_what_is_read() {
+        let mut all = rows(5000);
+        for row in &mut all {
+            (row.open_fds, row.threads) = (Some(row.step), Some(row.step));
+            row.injected_ids = vec!["\"".repeat(128); 256];
+            row.timestamp = Some("\u{1}".repeat(10_000));
+        }
+        let summary = summary_of(&all, &[]);
+        // Two in each step but the first, which is what the others are more than.
+        assert_eq!(summary["contagion_events"], 2 * 4999);
+        let kept = summary["contagion"].as_array().unwrap();
+        assert!(["open_fds", "threads"].iter().all(|kind| kept.iter().any(|event| event["kind"] == *kind)));
+        assert_eq!(kept[0]["snippets_left_out"], 256 - 32);
+        let text = serde_json::to_string_pretty(&summary).unwrap();
+        assert!(text.len() < 1 << 20, "{}", text.len());
+        let read = serde_json::from_str::<Value>(&text).unwrap();
+        assert_eq!(read["contagion_events"], summary["contagion_events"]);
     }
 
     #[test]
