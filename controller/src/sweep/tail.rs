@@ -12,6 +12,9 @@ use super::files::read_untrusted;
 /// Most that is read at once; a line beyond it is no step.
 const CHUNK: u64 = 256 << 10;
 
+/// Most steps that are handed over at once.
+pub(super) const STEPS: usize = 64;
+
 /// Where the reading is.
 #[derive(Debug)]
 pub(super) struct Tail {
@@ -31,25 +34,29 @@ impl Tail {
         self.last
     }
 
-    /// Hands over the steps that ended since. A step that is not taken comes again.
-    pub(super) fn look<E>(&mut self, mut take: impl FnMut(&MetricsRow) -> Result<(), E>) -> Result<(), E> {
-        let Ok(bytes) = read_untrusted(&self.path, self.offset, CHUNK) else { return Ok(()) };
-        let mut begin = 0;
-        while let Some(length) = bytes[begin..].iter().position(|byte| *byte == b'\n') {
+    /// Hands over the next steps that ended since, all together, and returns how many. Steps that are not taken come
+    /// again.
+    pub(super) fn look<E>(&mut self, take: impl FnOnce(&[MetricsRow]) -> Result<(), E>) -> Result<usize, E> {
+        let Ok(bytes) = read_untrusted(&self.path, self.offset, CHUNK) else { return Ok(0) };
+        let (mut begin, mut last, mut rows) = (0, self.last, Vec::new());
+        while rows.len() < STEPS
+            && let Some(length) = bytes[begin..].iter().position(|byte| *byte == b'\n')
+        {
             let line = &bytes[begin..begin + length];
             if let Some(row) =
-                MetricsRow::parse(line).filter(|row| row.step == self.last + 1 && row.step <= self.most)
+                MetricsRow::parse(line).filter(|row| row.step == last + 1 && row.step <= self.most)
             {
-                take(&row)?;
-                self.last = row.step;
+                last = row.step;
+                rows.push(row);
             }
             begin += length + 1;
-            self.offset += length as u64 + 1;
         }
-        if begin == 0 && bytes.len() as u64 == CHUNK {
-            self.offset += CHUNK;
+        if !rows.is_empty() {
+            take(&rows)?;
         }
-        Ok(())
+        self.last = last;
+        self.offset += if begin == 0 && bytes.len() as u64 == CHUNK { CHUNK } else { begin as u64 };
+        Ok(rows.len())
     }
 }
 
@@ -66,8 +73,8 @@ mod tests {
         let mut tail = Tail::new(path.clone(), 3);
         let mut steps = Vec::new();
         let mut look = |tail: &mut Tail| {
-            tail.look(|row| {
-                steps.push(row.step);
+            tail.look(|rows| {
+                steps.extend(rows.iter().map(|row| row.step));
                 Ok::<_, ()>(())
             })
             .unwrap();
@@ -83,15 +90,26 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_not_taken_comes_again() {
+    fn steps_that_were_not_taken_come_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("metrics.jsonl");
         std::fs::write(&path, "{\"step\": 1}\n{\"step\": 2}\n").unwrap();
         let mut tail = Tail::new(path, 5);
-        assert!(tail.look(|row| if row.step == 2 { Err(()) } else { Ok(()) }).is_err());
-        assert_eq!(tail.steps(), 1);
-        tail.look(|_| Ok::<_, ()>(())).unwrap();
+        assert!(tail.look(|_| Err(())).is_err());
+        assert_eq!(tail.steps(), 0);
+        assert_eq!(tail.look(|_| Ok::<_, ()>(())), Ok(2));
         assert_eq!(tail.steps(), 2);
+    }
+
+    #[test]
+    fn many_steps_at_once_come_in_pieces() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metrics.jsonl");
+        let text: String = (1..=STEPS + 3).map(|step| format!("{{\"step\": {step}}}\n")).collect();
+        std::fs::write(&path, text).unwrap();
+        let mut tail = Tail::new(path, 1000);
+        let mut look = || tail.look(|_| Ok::<_, ()>(())).unwrap();
+        assert_eq!([look(), look(), look()], [STEPS, 3, 0]);
     }
 
     #[test]

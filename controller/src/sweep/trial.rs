@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rlox_report::TrialKey;
+use rlox_report::{MetricsRow, TrialKey};
 
 use super::engine::{Attempt, Engine, EngineError, Facts, Look, Order};
 use super::files::{self, FileError, LOG, read_untrusted};
@@ -108,9 +108,13 @@ impl Watch<'_> {
             if matches!(look, Look::Started) {
                 last_progress = Instant::now();
             }
-            self.tell_steps(&mut tail, number);
+            let mut told = self.tell_steps(&mut tail, number);
             squeezed |= files::full(directory);
             if let Look::Ended(facts) = look {
+                // There is no next look: the rest now, in as many pieces as it takes.
+                while told > 0 {
+                    told = self.tell_steps(&mut tail, number);
+                }
                 if cancelled {
                     return Err(TrialError::Stopped);
                 }
@@ -139,34 +143,38 @@ impl Watch<'_> {
         }
     }
 
-    /// Makes events of the steps that ended. What cannot be written now comes again at the next look.
-    fn tell_steps(&self, tail: &mut Tail, number: u32) {
-        let told = tail.look(|row| {
-            let happening = Happening::Step {
-                trial_id: named(&self.job.id, self.key),
-                name: self.key.to_string(),
-                attempt: number,
-                step: row.step,
-                reward: row.reward,
-                reward_clean: row.reward_clean,
-                entropy: row.entropy,
-                kl: row.kl,
-                gpu_util: row.gpu_util,
-                step_time_secs: row.step_time_secs,
-                verify_secs: row.verify_secs,
-                vm_rss_bytes: row.vm_rss_bytes,
-                open_fds: row.open_fds,
-                threads: row.threads,
-                children: row.children,
-                injected: row.injected,
-                masked: row.masked,
-                forged: row.forged,
-            };
-            self.store.step(&self.job.id, self.key, &happening, row.step)
+    /// Makes events of the next steps that ended, in one transaction: a trainer that writes many holds nobody up.
+    /// Returns how many. What cannot be written now comes again at the next look.
+    fn tell_steps(&self, tail: &mut Tail, number: u32) -> usize {
+        let happening = |row: &MetricsRow| Happening::Step {
+            trial_id: named(&self.job.id, self.key),
+            name: self.key.to_string(),
+            attempt: number,
+            step: row.step,
+            reward: row.reward,
+            reward_clean: row.reward_clean,
+            entropy: row.entropy,
+            kl: row.kl,
+            gpu_util: row.gpu_util,
+            step_time_secs: row.step_time_secs,
+            verify_secs: row.verify_secs,
+            vm_rss_bytes: row.vm_rss_bytes,
+            open_fds: row.open_fds,
+            threads: row.threads,
+            children: row.children,
+            injected: row.injected,
+            masked: row.masked,
+            forged: row.forged,
+        };
+        let told = tail.look(|rows| {
+            let last = rows.last().map_or(0, |row| row.step);
+            let happenings: Vec<_> = rows.iter().map(happening).collect();
+            self.store.steps(&self.job.id, self.key, &happenings, last)
         });
-        if let Err(error) = told {
-            tracing::debug!(trial = %self.key, %error, "a step's event is written later");
-        }
+        told.unwrap_or_else(|error| {
+            tracing::debug!(trial = %self.key, %error, "steps' events are written later");
+            0
+        })
     }
 
     fn judge(&self, watched: &Watched, directory: &Path) -> Result<Ended, TrialError> {

@@ -140,21 +140,23 @@ impl Store {
         self.write(|transaction| begin(transaction, id, key, handle.as_deref()))
     }
 
-    /// A step of the running attempt ended.
-    pub(crate) fn step(
+    /// Steps of the running attempt ended, of which this is the last.
+    pub(crate) fn steps(
         &self,
         id: &str,
         key: TrialKey,
-        happening: &Happening,
-        step: u64,
+        happenings: &[Happening],
+        last: u64,
     ) -> Result<(), StoreError> {
         self.write(|transaction| {
             let (number, _) = queries::sweep_state(transaction, id)?;
             transaction.execute(
                 "UPDATE trials SET steps = ?3 WHERE sweep = ?1 AND name = ?2 AND state = 'running'",
-                params![number, key.to_string(), i64::try_from(step).unwrap_or(i64::MAX)],
+                params![number, key.to_string(), i64::try_from(last).unwrap_or(i64::MAX)],
             )?;
-            queries::tell(transaction, number, happening)?;
+            for happening in happenings {
+                queries::tell(transaction, number, happening)?;
+            }
             Ok(Ok(()))
         })
     }
