@@ -138,7 +138,8 @@ def run_script(source):
     plan = script.Plan()
     NAME, ARGUMENTS = plan.name, plan.arguments
     sys.path.insert(0, os.path.dirname(os.path.abspath(NAME)))
-    run(source, End(CHANNEL, plan.hand_back), None if plan.exit_anywhere else script.left_at)
+    early = lambda error, text, name: script.left_at(error, text, name, plan.exits == script.ANYWHERE)  # noqa: E731
+    run(source, End(CHANNEL, plan.hand_back), None if plan.exits == script.ANY else early)
 
 
 def serve(source):

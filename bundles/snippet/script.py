@@ -17,9 +17,14 @@ import traceback  # noqa: F401
 PLAN, FETCHED = 5, 6
 STEP = 1 << 20
 ONLY_SYNTAX_TREE = 0x400
+# Which `SystemExit` is an end: out of the last statement, anywhere, whatever it leaves out.
+LAST, ANYWHERE, ANY = range(3)
+# Where no code of the program is.
+LIBRARY = ("<frozen ", os.path.dirname(os.__file__) + "/", "/opt/rlox/site/")
 # In place of a length.
 MISSING, TOO_LARGE = (1 << 64) - 1, (1 << 64) - 2
 FUNCTIONS = (_ast.FunctionDef, _ast.AsyncFunctionDef)
+DEFINITIONS = (*FUNCTIONS, _ast.ClassDef)
 # Past what a class of the program puts in its place.
 TRACEBACK = BaseException.__dict__["__traceback__"].__get__
 
@@ -30,7 +35,7 @@ class Plan:
     def __init__(self):
         with open(PLAN, "rb", closefd=True) as stream:
             self.name = text(stream)
-            self.exit_anywhere = number(stream) == 1
+            self.exits = number(stream)
             self.arguments = [text(stream) for _ in range(number(stream))]
             for _ in range(number(stream)):
                 place(text(stream), number(stream), stream)
@@ -102,32 +107,48 @@ def copied(descriptor, begin, length):
     return done
 
 
-def left_at(error, source, name):
+def left_at(error, source, name, anywhere):
     """The line at which `SystemExit` left the program too early, or 0.
 
-    It is no early end where it comes out of the last statement of the text, and passes neither an assertion nor a
-    function that makes some: those would be left out.
+    It is no early end where it passes neither an assertion nor a function or a file that makes some, and none
+    comes after it: those would be left out. Unless it may be anywhere, it has to come out of the last statement.
     """
-    lines = []
+    passed = []
     trace = TRACEBACK(error)
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == name:
-            lines.append((trace.tb_lineno, trace.tb_frame.f_code.co_name == "<module>"))
+        code = trace.tb_frame.f_code
+        if passed or code.co_filename == name:
+            passed.append((code.co_filename, trace.tb_lineno, code.co_name))
         trace = trace.tb_next
-    if not lines:
+    if not passed:
         return 1
+    line = passed[0][1]
     body = compile(source, name, "exec", ONLY_SYNTAX_TREE).body
-    last, before = body[-1], body[-2] if len(body) > 1 else None
-    line = lines[0][0]
-    apart = before is None or before.end_lineno < last.lineno
-    if not (apart and last.lineno <= line <= last.end_lineno) or asserts(last):
-        return line
     functions = [node for each in body for node in below(each) if isinstance(node, FUNCTIONS)]
-    for passed, in_module in lines:
-        around = [node for node in functions if node.lineno <= passed <= node.end_lineno]
-        if not in_module and any(asserts(node) for node in around):
+    for file, at, within in passed:
+        if file != name:
+            checks = not file.startswith(LIBRARY) and may_check(file)
+        elif within == "<module>":
+            checks = any(asserts(node) for node in body if node.lineno <= at <= node.end_lineno)
+        else:
+            checks = any(asserts(node) for node in functions if node.lineno <= at <= node.end_lineno)
+        if checks:
             return line
-    return 0
+    if anywhere:
+        left_out = [node for node in body if node.lineno > line and not isinstance(node, DEFINITIONS)]
+        return line if any(asserts(node) for node in left_out) else 0
+    last, before = body[-1], body[-2] if len(body) > 1 else None
+    apart = before is None or before.end_lineno < last.lineno
+    return 0 if apart and last.lineno <= line <= last.end_lineno else line
+
+
+def may_check(file):
+    """Whether a text of the program other than its main file makes assertions; one that cannot be read may."""
+    try:
+        with open(file, "rb") as stream:
+            return asserts(compile(stream.read(), file, "exec", ONLY_SYNTAX_TREE))
+    except Exception:
+        return True
 
 
 def below(node):
@@ -144,4 +165,17 @@ def below(node):
 
 
 def asserts(node):
-    return any(isinstance(each, _ast.Assert) for each in below(node))
+    return any(is_assertion(each) for each in below(node))
+
+
+def is_assertion(node):
+    """`assert`, `raise AssertionError`, and calls of functions that are named like `assert_equal`."""
+    if isinstance(node, _ast.Raise):
+        raised = node.exc.func if isinstance(node.exc, _ast.Call) else node.exc
+        return word(raised) == "AssertionError"
+    return isinstance(node, _ast.Assert) or (isinstance(node, _ast.Call) and word(node.func).startswith("assert"))
+
+
+def word(node):
+    """The last word of a dotted name."""
+    return getattr(node, "id", None) or getattr(node, "attr", None) or ""

@@ -1,8 +1,10 @@
 //! A program that is run as a script for a client which judges its output itself: what it gets, and how it ended.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rlox_protocol::Ending;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// What a script is run with, beside its text.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub(crate) struct Script {
     pub(crate) cpu: Option<Duration>,
     /// After this nobody waits for the answer any more.
     pub(crate) answer_by: Instant,
+    /// What its request was granted of the memory for large ones; a job that nobody waits for any more holds it too.
+    pub(crate) room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl Script {
@@ -41,7 +45,7 @@ pub(crate) struct Placed {
 pub(crate) enum Exits {
     /// The end of its text, or a `SystemExit` out of its last statement that passed no assertion.
     Last,
-    /// The end of its text, or any `SystemExit` that nothing caught.
+    /// The end of its text, or any `SystemExit` that nothing caught and that left no assertion out.
     Anywhere,
     /// All of them.
     Any,
@@ -99,6 +103,7 @@ mod tests {
             exits: Exits::Last,
             cpu: None,
             answer_by: Instant::now() + Duration::from_secs(secs),
+            room: None,
         };
         assert!(!due(100).too_late(Duration::from_secs(10)));
         assert!(due(100).too_late(Duration::from_secs(101)));

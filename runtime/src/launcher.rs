@@ -128,9 +128,17 @@ impl Launcher {
                 self.waiting.push(sandbox);
                 Reply::Prepared { setup_secs, waiting: self.count() }
             }
-            Err(error) => Reply::Unprepared(error.to_fault()),
+            Err(error) => {
+                // Those of another shape have gone.
+                let go = self.reply(&self.removed(0), &[])?;
+                return Ok(go && self.reply(&Reply::Unprepared(error.to_fault()), &[])?);
+            }
         };
         self.reply(&reply, &[])
+    }
+
+    fn removed(&self, leftovers: u64) -> Reply {
+        Reply::Removed { leftovers, waiting: self.count() }
     }
 
     fn count(&self) -> u16 {
@@ -168,18 +176,19 @@ impl Launcher {
 
     fn run(&mut self, request: &SandboxRequest, descriptors: Vec<OwnedFd>) -> Result<Go, RuntimeError> {
         let begun = Instant::now();
+        let mut given = match Given::sort(&request.descriptors, descriptors) {
+            Ok(given) => given,
+            Err(error) => return self.reply(&Reply::Fault(error.to_fault()), &[]),
+        };
         let waiting = self.waiting_for(request);
         let pooled = waiting.is_some();
-        let made = Given::sort(&request.descriptors, descriptors).and_then(|mut given| {
-            let sandbox = match waiting {
-                Some(sandbox) => sandbox,
-                None => self.workshop.create(request, &mut given)?,
-            };
-            Ok((sandbox, given))
-        });
-        let (sandbox, given) = match made {
-            Ok(made) => made,
-            Err(error) => return self.reply(&Reply::Fault(error.to_fault()), &[]),
+        let made = waiting.map_or_else(|| self.workshop.create(request, &mut given), Ok);
+        let sandbox = match made {
+            Ok(sandbox) => sandbox,
+            Err(error) => {
+                let go = self.reply(&Reply::Fault(error.to_fault()), &[])?;
+                return Ok(go && self.reply(&self.removed(0), &[])?);
+            }
         };
         if !self.reply(&Reply::Started { pid: sandbox.pid() }, &[])? {
             self.abandon(sandbox);
@@ -194,7 +203,7 @@ impl Launcher {
         // Whoever waits for the answer does not wait for the removal.
         let heard = !orphaned && self.reply(&reply, &files)?;
         let leftovers = self.workshop.remove(remains);
-        Ok(heard && self.reply(&Reply::Removed { leftovers, waiting: self.count() }, &[])?)
+        Ok(heard && self.reply(&self.removed(leftovers), &[])?)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::error::RuntimeError;
 use crate::filter::Filter;
 use crate::interrupt::Interrupt;
 use crate::launcher::check_id;
+use crate::sandbox::undo;
 use crate::sealed;
 use crate::spec::{Adaptation, IdMap, absolute, adapt, is_bind, load};
 use crate::staging::{Joining, Staging};
@@ -81,7 +82,7 @@ impl Run {
         let adaptation = Adaptation { id: &cgroup_id, home, ids, limits: None, args, env: &[], mounts: &[] };
         let mut spec = adapt(absolute(spec, &bundle), &adaptation)?;
         require_root_file_system(&spec, &bundle)?;
-        let mut staging = Staging::prepare(directory, home, joining(&spec))?;
+        let mut staging = Staging::prepare(directory, home, joining(&spec, directory))?;
         if !self.devices.devices.is_empty() && has_user_namespace(&spec) {
             spec = staging.write_over_root(spec, ids)?;
         }
@@ -115,7 +116,7 @@ impl Run {
         let filtered = filter.is_some();
         let program = Confined { filter, ..Confined::default() };
         let created = cgroup
-            .around(|| Created::create(id, bundle, &staging.state(), Streams::default(), program))
+            .around(|| Created::create(id, bundle, &staging.state(), Streams::default(), program), undo)
             .map_err(RuntimeError::system("entering the container's cgroup"))??;
         let created = created.checked(spec, filtered, cgroup)?.started(spec)?;
         let limits = self.timeout_secs.map(deadline_only);
@@ -170,13 +171,18 @@ fn deadline_only(secs: f64) -> Limits {
     }
 }
 
-/// A container that is to see cgroups has to find itself where libcontainer put it.
-fn joining(spec: &Spec) -> Joining {
-    let place = Path::new(CGROUP_ROOT);
+/// A container that is to see cgroups has to find itself where libcontainer put it, and one that is to see where this
+/// runtime keeps its own files must not find them there.
+fn joining(spec: &Spec, directory: &Path) -> Joining {
+    let shows = |source: &Path, place: &Path| source.starts_with(place) || place.starts_with(source);
     let sees = spec.mounts().iter().flatten().any(|mount| {
         let bound = mount.source().as_ref().filter(|_| is_bind(mount));
+        // What cannot be resolved now cannot be bound later either.
+        let bound = bound.map(|source| std::fs::canonicalize(source).unwrap_or_else(|_| source.clone()));
         mount.typ().as_deref() == Some("cgroup")
-            || bound.is_some_and(|source| source.starts_with(place) || place.starts_with(source))
+            || bound.is_some_and(|source| {
+                [Path::new(CGROUP_ROOT), directory].iter().any(|place| shows(&source, place))
+            })
     });
     if sees { Joining::Moved } else { Joining::Born }
 }
@@ -206,14 +212,14 @@ mod tests {
     fn whoever_sees_cgroups_is_moved_into_them() {
         let with = |mount: serde_json::Value| {
             let text = json!({ "ociVersion": "1.2.0", "root": { "path": "/r" }, "mounts": [mount] });
-            joining(&serde_json::from_value::<Spec>(text).unwrap())
+            joining(&serde_json::from_value::<Spec>(text).unwrap(), Path::new("/run/rlox-1.2-run"))
         };
         let bind = |source: &str| json!({ "destination": "/x", "type": "bind", "source": source, "options": ["rbind"] });
         assert_eq!(
             with(json!({ "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup" })),
             Joining::Moved
         );
-        for source in ["/sys/fs/cgroup/memory", "/sys", "/"] {
+        for source in ["/sys/fs/cgroup/memory", "/sys", "/", "/run", "/run/rlox-1.2-run/cgroup"] {
             assert_eq!(with(bind(source)), Joining::Moved, "{source}");
         }
         assert_eq!(with(bind("/srv")), Joining::Born);

@@ -129,7 +129,7 @@ impl Workshop {
         let cgroup = self.cgroup(&request.id);
         let create = || {
             cgroup
-                .around(|| Created::create(&request.id, &directory, &state, streams, program))
+                .around(|| Created::create(&request.id, &directory, &state, streams, program), undo)
                 .map_err(RuntimeError::system("entering the container's cgroup"))
         };
         let created = match zygote {
@@ -283,6 +283,13 @@ impl Sandbox {
         };
         let files = first.into_iter().chain(second).collect();
         Ok(Ran { outcome, files, orphaned: watched.orphaned })
+    }
+}
+
+/// A container that cannot stay.
+pub(crate) fn undo(made: Result<Created, RuntimeError>) {
+    if let Ok(created) = made {
+        created.abandon();
     }
 }
 

@@ -3,6 +3,7 @@
 //! SandboxFusion's clients try again after 504 alone, so overload is 504 there, and a failure of ours is a body that
 //! says so. Piston's take any other status than 200 for a failure, with `{"message": …}`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Json;
@@ -18,7 +19,7 @@ use super::{Api, Problem};
 use crate::dialects::sandbox_fusion::{Decoded, Overloaded, RunCodeRequest, RunCodeResponse, RunStatus};
 use crate::dialects::submit::{SubmitRequest, SubmitResponse};
 use crate::dialects::{Dialect, Outcome, Refusal, Server, Terms, piston, tampering};
-use crate::job::Finished;
+use crate::job::{Finished, Job};
 use crate::sandbox::SubmitError;
 use crate::service::VerifyError;
 
@@ -70,6 +71,13 @@ impl From<Refusal> for Problem {
 
 const BUSY: &str = "there was no answer in time; try again";
 
+/// The job keeps what its request was granted, however long it waits.
+fn hold(job: &mut Job, room: &Arc<OwnedSemaphorePermit>) {
+    if let Some(script) = &mut job.script {
+        script.room = Some(Arc::clone(room));
+    }
+}
+
 /// A response of SandboxFusion's dialect, with what there is for headers.
 struct RunCode {
     response: RunCodeResponse,
@@ -107,9 +115,10 @@ impl Api {
     }
 
     /// Runs one program; an error is the answer of an overloaded server.
-    async fn run(&self, decoded: Decoded) -> Result<RunCode, Response> {
+    async fn run(&self, decoded: Decoded, room: &Arc<OwnedSemaphorePermit>) -> Result<RunCode, Response> {
         let dialect = Dialect::SandboxFusion;
-        let (job, frame) = decoded.split();
+        let (mut job, frame) = decoded.split();
+        hold(&mut job, room);
         let (response, seen) = match self.service.run_script(job, frame.answer_by).await {
             Ok(finished) => {
                 let seen = self.seen(dialect, &finished);
@@ -151,8 +160,8 @@ impl Api {
 pub(super) async fn run_code(State(api): State<Api>, request: Request) -> Result<Response, Response> {
     let (server, received) = (Server::of(&api.service.config), Instant::now());
     let decode = move |body: RunCodeRequest| body.decode(&server, received);
-    let (decoded, _room) = api.decoded(request, decode).await?;
-    let RunCode { response, terms, seen } = api.run(decoded).await?;
+    let (decoded, room) = api.decoded(request, decode).await?;
+    let RunCode { response, terms, seen } = api.run(decoded, &Arc::new(room)).await?;
     Ok(with_headers(Json(response).into_response(), &terms, &seen))
 }
 
@@ -170,12 +179,13 @@ pub(super) async fn run_code(State(api): State<Api>, request: Request) -> Result
 )]
 pub(super) async fn submit(State(api): State<Api>, request: Request) -> Result<Response, Response> {
     let server = Server::of(&api.service.config);
-    let (submission, _room) = api.decoded(request, SubmitRequest::decode).await?;
+    let (submission, room) = api.decoded(request, SubmitRequest::decode).await?;
+    let room = Arc::new(room);
     let count = submission.runs();
     let mut tests = Vec::with_capacity(count);
     for index in 0..count {
         let decoded = submission.run(index, &server).map_err(|refusal| api.refused(refusal.into()))?;
-        let RunCode { response, .. } = api.run(decoded).await?;
+        let RunCode { response, .. } = api.run(decoded, &room).await?;
         if let Some(message) = response.fault() {
             // One case without a result leaves all of it without one.
             return Err(Problem::fault(message).into_response());
@@ -227,13 +237,14 @@ pub(super) async fn execute(State(api): State<Api>, request: Request) -> Respons
     let decode = move |body: body::Parsed| {
         Ok(body.json::<piston::ExecuteRequest>()?.decode(&server, &version, received))
     };
-    let (decoded, _room) = match body::read(&api.bodies, request, decode).await {
+    let (decoded, room) = match body::read(&api.bodies, request, decode).await {
         Ok((Ok(decoded), room)) => (decoded, room),
         Ok((Err(refusal), _)) => return refused(refusal.into()),
         Err(BodyError::Wrong(problem)) => return refused(problem),
         Err(BodyError::NoRoom) => return failed(Outcome::Overload, StatusCode::TOO_MANY_REQUESTS, BUSY),
     };
-    let (job, frame) = decoded.split();
+    let (mut job, frame) = decoded.split();
+    hold(&mut job, &Arc::new(room));
     let finished = match api.service.run_script(job, frame.answer_by).await {
         Ok(finished) => finished,
         Err(VerifyError::Submit(SubmitError::Full | SubmitError::Late)) => {

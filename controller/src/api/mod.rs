@@ -48,7 +48,7 @@ pub(crate) struct Api {
     bodies: body::Room,
     /// Connections that wait for events.
     streams: Arc<tokio::sync::Semaphore>,
-    /// Absent where trainers listen: they have no business with sweeps.
+    /// Absent where trainers listen: they have no business with sweeps, nor with dialects.
     sweeps: Option<Arc<Sweeps>>,
 }
 
@@ -71,9 +71,9 @@ impl Api {
 
     /// All routes.
     pub(crate) fn router(self) -> Router {
-        let mut guarded = verification().merge(dialects());
+        let mut guarded = verification();
         if self.sweeps.is_some() {
-            guarded = guarded.merge(sweeps::routes());
+            guarded = guarded.merge(dialects()).merge(sweeps::routes());
         }
         guarded
             .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))

@@ -73,7 +73,8 @@ pub(super) struct ServiceArgs {
     /// Sandboxes at once; default: two a core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
-    /// Containers made ahead, shared out among the workers; 0 makes each when it is asked for. Default: one a worker.
+    /// Containers made ahead, shared out among the workers; 0 makes each when it is asked for. At most 16 a
+    /// worker; default: one.
     #[arg(long, value_name = "N")]
     pool: Option<u16>,
     /// Where a program's Python comes from.
@@ -154,7 +155,8 @@ impl ServiceArgs {
                 ..default.ceilings
             },
             workers,
-            pool: self.pool.unwrap_or(workers),
+            // Each one that waits takes six descriptors of its launcher's 256.
+            pool: self.pool.unwrap_or(workers).min(workers.saturating_mul(16)),
             preload,
             queue: usize::try_from(self.queue).unwrap_or(default.queue),
             allow_missing_cgroup: self.allow_missing.contains(&Layer::Cgroup),

@@ -16,6 +16,8 @@ use crate::script::Exits;
 
 /// Most cases of one request.
 const MAX_CASES: usize = 200;
+/// Bytes of each stream of a case that the answer shows, once it is compared: 200 cases may write 4 MiB each.
+const KEPT_BYTES: usize = 16 << 10;
 /// Seconds of one case, where the request does not say.
 const RUN_TIMEOUT: f64 = 20.0;
 /// The only class of data sets that needs nothing but its cases.
@@ -154,6 +156,7 @@ impl Submission {
             None => (None, Value::Null),
         };
         let right = case.is_some_and(|expected| same(exec_info.stdout(), expected));
+        let exec_info = exec_info.shortened(KEPT_BYTES);
         CaseResult { passed: exec_info.status == RunStatus::Success && right, exec_info, test_info: info }
     }
 

@@ -28,7 +28,12 @@ pub(super) fn plan(script: &Script) -> Result<OwnedFd, SandboxError> {
     let size: usize = script.files.iter().map(|file| file.content.len() + file.path.len() + 8).sum();
     let mut bytes = Vec::with_capacity(size + 4096);
     text(&mut bytes, script.name.as_bytes())?;
-    bytes.extend_from_slice(&u32::from(script.exits != Exits::Last).to_le_bytes());
+    let exits: u32 = match script.exits {
+        Exits::Last => 0,
+        Exits::Anywhere => 1,
+        Exits::Any => 2,
+    };
+    bytes.extend_from_slice(&exits.to_le_bytes());
     texts(&mut bytes, &script.arguments)?;
     bytes.extend_from_slice(&length(script.files.len())?);
     for file in &script.files {
@@ -132,6 +137,7 @@ mod tests {
             exits: Exits::Last,
             cpu: None,
             answer_by: Instant::now() + Duration::from_secs(1),
+            room: None,
         };
         let mut bytes = Vec::new();
         File::from(plan(&script).unwrap()).read_to_end(&mut bytes).unwrap();

@@ -76,6 +76,7 @@ impl Pool {
     ) -> Result<Self, SandboxError> {
         let grader = Arc::new(Grader::start(environment, workers)?);
         let queue = Arc::new(Queue::new(capacity));
+        let queue_of_all = Arc::clone(&queue);
         let busy = Arc::new(AtomicU64::new(0));
         let mut threads = Vec::new();
         for slot in FIRST_SLOT..FIRST_SLOT + workers {
@@ -85,6 +86,8 @@ impl Pool {
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{slot}"))
                 .spawn(move || work(worker, &queue, &busy))
+                // Those that were started must not wait for ever.
+                .inspect_err(|_| queue_of_all.close())
                 .map_err(SandboxError::system("starting a worker"))?;
             threads.push(thread);
         }

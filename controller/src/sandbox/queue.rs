@@ -99,10 +99,19 @@ impl<T> Queue<T> {
         Self { state: Mutex::new(state), room: Semaphore::new(capacity.min(Semaphore::MAX_PERMITS)) }
     }
 
-    /// Takes a job if there is room.
+    /// Takes a job if a worker is idle or there is room.
     pub(super) fn try_push(&self, job: T) -> Result<(), Refused> {
+        let mut state = lock(&self.state);
+        if let Some(seat) = state.idle.pop() {
+            seat.give(Given::Job(job));
+            return Ok(());
+        }
         match self.room.try_acquire() {
-            Ok(place) => self.push(job, place),
+            Ok(place) => {
+                place.forget();
+                state.waiting.push_back(job);
+                Ok(())
+            }
             Err(TryAcquireError::NoPermits) => Err(Refused::Full),
             Err(TryAcquireError::Closed) => Err(Refused::Closed),
         }

@@ -120,7 +120,17 @@ impl Folder {
 
     /// Puts a trial's summary in place, whole or not at all.
     pub(super) fn put_summary(&self, key: TrialKey, text: &str) -> Result<(), FileError> {
-        self.write(&self.trial(key).join(SUMMARY), text.as_bytes())
+        let path = self.trial(key).join(SUMMARY);
+        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
+            // A file cannot take a directory's place, and a trainer can make one of any name.
+            let aside = tempfile::Builder::new()
+                .prefix("not-a-summary-")
+                .tempdir_in(self.trial(key))
+                .map_err(FileError::of("make room in", &path))?
+                .keep();
+            fs::rename(&path, &aside).map_err(FileError::of("move aside", &path))?;
+        }
+        self.write(&path, text.as_bytes())
     }
 
     /// Puts a recorded summary back where it is missing or is another one.

@@ -11,7 +11,8 @@ use utoipa::ToSchema;
 
 /// Most trials of one sweep; more directories than that are no sweep for the report either.
 const MAX_TRIALS: usize = 1024;
-const MAX_STEPS: u64 = 100_000;
+/// As many as the report reads.
+const MAX_STEPS: u64 = 20_000;
 const MAX_ARGUMENTS: usize = 64;
 const MAX_TEXT: usize = 4096;
 /// What a launcher allows.

@@ -78,6 +78,8 @@ struct Watched {
     sampler: Sampler,
     /// The disk was full at some moment.
     squeezed: bool,
+    /// Its first step began.
+    began: bool,
 }
 
 impl Watch<'_> {
@@ -118,9 +120,11 @@ impl Watch<'_> {
                 if cancelled {
                     return Err(TrialError::Stopped);
                 }
-                return Ok(Watched { facts: *facts, stopped, sampler, squeezed });
+                // Seen while it ran, or by what it wrote: what lies there at the end is the trainer's to remove.
+                let began = began || tail.steps() > 0 || marked(directory);
+                return Ok(Watched { facts: *facts, stopped, sampler, squeezed, began });
             }
-            let begins = !began && std::fs::symlink_metadata(directory.join(BEGAN)).is_ok();
+            let begins = !began && marked(directory);
             began |= begins;
             sampler.look(attempt.process(), began, tail.steps());
             let now = length();
@@ -178,10 +182,9 @@ impl Watch<'_> {
     }
 
     fn judge(&self, watched: &Watched, directory: &Path) -> Result<Ended, TrialError> {
-        let Watched { facts, stopped, sampler, squeezed } = watched;
+        let Watched { facts, stopped, sampler, squeezed, began } = watched;
         let own_doing = stopped.is_some_and(|stopped| matches!(stopped, Stopped::Disk { .. }))
             || tree::size_mb(directory) > self.job.plan.limits.disk_mb;
-        let began = std::fs::symlink_metadata(directory.join(BEGAN)).is_ok();
         if !began && stopped.is_none() {
             if *squeezed {
                 return Err(TrialError::DiskFull);
@@ -208,6 +211,11 @@ impl Watch<'_> {
         }
         Ok(Ended { summary, survived })
     }
+}
+
+/// Whether the mark is there that the trainer makes before its first step.
+fn marked(directory: &Path) -> bool {
+    std::fs::symlink_metadata(directory.join(BEGAN)).is_ok()
 }
 
 /// The last lines of the trainer's log.

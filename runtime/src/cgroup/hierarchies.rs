@@ -56,9 +56,12 @@ impl Hierarchies {
             let own = target.join(own.trim_start_matches('/')).join(TASKS);
             joined.push((source, Hierarchy { directory: target, own }));
         }
-        conceal()?;
+        conceal(directory)?;
         let joined = joined.into_iter().map(|(_, hierarchy)| hierarchy).collect();
-        Ok(Self { root: Some(directory.to_owned()), joined })
+        let hierarchies = Self { root: Some(directory.to_owned()), joined };
+        // Nothing is entered where there is no way back, as below a mount that shows a part of a hierarchy.
+        hierarchies.leave()?;
+        Ok(hierarchies)
     }
 
     /// The directory that holds one for each controller.
@@ -76,8 +79,14 @@ impl Hierarchies {
         self.joined.iter().map(|hierarchy| hierarchy.directory.join(relative)).collect()
     }
 
-    /// Does something while this process is in a new cgroup, which its children do not leave.
-    pub(crate) fn within<T>(&self, relative: &Path, make: impl FnOnce() -> T) -> io::Result<T> {
+    /// Does something while this process is in a new cgroup, which its children do not leave. Where this process cannot
+    /// leave it either, what was made is undone.
+    pub(crate) fn within<T>(
+        &self,
+        relative: &Path,
+        make: impl FnOnce() -> T,
+        undo: impl FnOnce(T),
+    ) -> io::Result<T> {
         let directories = self.directories(relative);
         let entered = directories.iter().try_for_each(|directory| {
             fs::create_dir(directory).map_err(|error| {
@@ -86,25 +95,43 @@ impl Hierarchies {
             write_file(&directory.join(TASKS), MYSELF)
         });
         let made = entered.map(|()| make());
-        self.leave()?;
-        made
+        match (self.leave(), made) {
+            (Ok(()), made) => made,
+            (Err(error), Ok(made)) => {
+                undo(made);
+                Err(error)
+            }
+            (Err(error), Err(_)) => Err(error),
+        }
     }
 
+    /// Out of every one, also where one cannot be left.
     fn leave(&self) -> io::Result<()> {
-        self.joined.iter().try_for_each(|hierarchy| write_file(&hierarchy.own, MYSELF))
+        let left = self.joined.iter().map(|hierarchy| write_file(&hierarchy.own, MYSELF));
+        left.fold(Ok(()), io::Result::and)
     }
 }
 
-/// Puts something in libcontainer's way that takes every process and does nothing: an empty unified hierarchy, whose
-/// lists of processes lead nowhere.
-fn conceal() -> io::Result<()> {
+/// Puts something in libcontainer's way that takes every process and does nothing: a unified hierarchy whose lists of
+/// processes lead nowhere. Where the host has mounted it, that mount: a new one would change the options of all.
+fn conceal(directory: &Path) -> io::Result<()> {
+    let mounts = read_bounded(Path::new("/proc/self/mountinfo"))?;
+    let kept = directory.join("unified");
+    fs::create_dir(&kept)?;
+    let mounted = mounts.lines().find_map(unified).map(Path::new);
+    mounted.map_or(Ok(()), |mounted| bind(mounted, &kept))?;
     match umount2(CGROUP_ROOT, MntFlags::MNT_DETACH) {
         Ok(()) | Err(Errno::EINVAL) => {}
         Err(errno) => return Err(action("unmounting /sys/fs/cgroup", errno)),
     }
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("cgroup2"), CGROUP_ROOT, Some("cgroup2"), flags, None::<&str>)
-        .map_err(|errno| action("mounting cgroup2", errno))?;
+    match mounted {
+        Some(_) => bind(&kept, Path::new(CGROUP_ROOT))?,
+        None => {
+            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+            mount(Some("cgroup2"), CGROUP_ROOT, Some("cgroup2"), flags, None::<&str>)
+                .map_err(|errno| action("mounting cgroup2", errno))?;
+        }
+    }
     for file in ["cgroup.procs", "cgroup.kill"] {
         let target = Path::new(CGROUP_ROOT).join(file);
         if target.exists() {
@@ -112,6 +139,12 @@ fn conceal() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The mount point of a line of mountinfo that is the unified hierarchy.
+fn unified(line: &str) -> Option<&str> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    (file_system.split(' ').next() == Some("cgroup2")).then(|| mount.split(' ').nth(4)).flatten()
 }
 
 fn bind(source: &Path, target: &Path) -> io::Result<()> {
@@ -145,10 +178,17 @@ mod tests {
     }
 
     #[test]
+    fn the_hosts_unified_hierarchy_is_found() {
+        let line = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate";
+        assert_eq!(unified(line), Some("/sys/fs/cgroup/unified"));
+        assert_eq!(unified("35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"), None);
+    }
+
+    #[test]
     fn without_hierarchies_of_our_own_nothing_is_entered() {
         let usual = Hierarchies::default();
         assert_eq!(usual.root(), Path::new(CGROUP_ROOT));
         assert!(!usual.are_joined() && usual.directories(Path::new("x")).is_empty());
-        assert_eq!(usual.within(Path::new("x"), || 7).unwrap(), 7);
+        assert_eq!(usual.within(Path::new("x"), || 7, drop).unwrap(), 7);
     }
 }

@@ -67,8 +67,8 @@ impl ContainerCgroup {
     }
 
     /// Makes a container, whose processes are in this cgroup from the first on.
-    pub(crate) fn around<T>(&self, make: impl FnOnce() -> T) -> std::io::Result<T> {
-        self.hierarchies.within(self.relative(), make)
+    pub(crate) fn around<T>(&self, make: impl FnOnce() -> T, undo: impl FnOnce(T)) -> std::io::Result<T> {
+        self.hierarchies.within(self.relative(), make, undo)
     }
 
     /// The directory of one controller, or of all of them on v2.
@@ -257,7 +257,8 @@ impl ContainerCgroup {
                 if attempt == 0 {
                     leftovers += pids.lines().count() as u64;
                 }
-                for pid in pids.lines().filter_map(|line| line.parse().ok()) {
+                let own = std::process::id().cast_signed();
+                for pid in pids.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != own) {
                     rlox_host::kill_quietly(pid);
                 }
                 match std::fs::remove_dir(&directory) {

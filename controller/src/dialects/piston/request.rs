@@ -144,6 +144,7 @@ impl ExecuteRequest {
             wanted: Vec::new(),
             cpu,
             answer_by,
+            room: None,
         };
         let terms = Terms::exactly(server, timeout, memory_mb, patience);
         let job = Job {

@@ -79,6 +79,15 @@ impl RunCodeResponse {
         self.run_result.as_ref().map_or("", |result| result.stdout.as_str())
     }
 
+    /// With so many bytes of each stream at most.
+    pub(crate) fn shortened(mut self, most: usize) -> Self {
+        for stream in self.run_result.iter_mut().flat_map(|result| [&mut result.stdout, &mut result.stderr]) {
+            stream.truncate(stream.floor_char_boundary(most));
+            stream.shrink_to_fit();
+        }
+        self
+    }
+
     /// Encodes a finished job; an error where the answer is that the server is overloaded.
     pub(crate) fn new(finished: Finished, frame: &Frame) -> Result<Self, Overloaded> {
         let terms = &frame.terms;

@@ -102,6 +102,7 @@ impl RunCodeRequest {
             wanted: files::wanted(&self.fetch_files)?,
             cpu: None,
             answer_by,
+            room: None,
         };
         let job = Job {
             id: random_id().map_err(|error| Refusal::Fault(error.to_string()))?,

@@ -6,7 +6,7 @@ use super::{counter, execute, piston_succeeds, run_code, sandbox_fusion_succeeds
 use crate::support::{Service, ready};
 
 /// Ways to leave early, each with a program that does something alike and comes to its end.
-const EXITS: [(&str, &str, &str); 17] = [
+const EXITS: [(&str, &str, &str); 21] = [
     (
         "sys.exit before a check",
         "import sys\ndef f(x):\n    return 2\nsys.exit(0)\nassert f(1) == 1\n",
@@ -41,6 +41,26 @@ const EXITS: [(&str, &str, &str); 17] = [
         "two statements on the last line",
         "import sys\nsys.exit(0); assert 1 == 2\n",
         "import sys\nassert 1 == 1\nsys.exit(0)\n",
+    ),
+    (
+        "sys.exit in a function that a check by another name calls",
+        "import sys\nclass Check:\n    def assertEqual(self, one, two):\n        assert one == two\ndef f(x):\n    sys.exit(0)\nCheck().assertEqual(f(1), 1)\n",
+        "class Check:\n    def assertEqual(self, one, two):\n        assert one == two\ndef f(x):\n    return x\nCheck().assertEqual(f(1), 1)\n",
+    ),
+    (
+        "sys.exit in a function that a check by raise calls",
+        "import sys\ndef f(x):\n    sys.exit(0)\nif f(1) != 1: raise AssertionError('no')\n",
+        "def f(x):\n    return x\nif f(1) != 1: raise AssertionError('no')\n",
+    ),
+    (
+        "sys.exit below checks in a text of their own",
+        "import sys\ndef f(x):\n    sys.exit(0)\nexec('assert f(1) == 1')\n",
+        "def f(x):\n    return x\nexec('assert f(1) == 1')\n",
+    ),
+    (
+        "sys.exit below checks in a file of their own",
+        "with open('checks.py', 'w') as file:\n    file.write('import sys\\nassert sys.exit(0) is None\\n')\nimport checks\n",
+        "with open('tool.py', 'w') as file:\n    file.write('import sys\\ndef main():\\n    sys.exit(0)\\n')\nimport tool\ntool.main()\n",
     ),
     (
         "os._exit",
