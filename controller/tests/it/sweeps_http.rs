@@ -364,3 +364,24 @@ fn a_full_disk_refuses_new_sweeps_and_still_shows_the_old_ones() {
     becomes(&service, &second, "finished");
     service.stop();
 }
+
+#[test]
+fn a_cancel_that_was_answered_is_not_undone_by_a_kill() {
+    if !ready() {
+        return;
+    }
+    let (home, state) = (TinyHome::new(), tempfile::tempdir().unwrap());
+    let mut first = service(&home, state.path(), &[]);
+    let id = id(&create(&first, &body("20")));
+    wait_until("running trials", LONG, || sweep(&first, &id)["trials"]["running"] == 2);
+    assert_eq!(post(&first, &format!("/v1/sweeps/{id}/cancel")).status, 200);
+    first.signal(Signal::SIGKILL);
+    first.ended();
+    let second = service(&home, state.path(), &[]);
+    // Not gone on with: it is over as soon as it can be seen.
+    let seen = sweep(&second, &id);
+    assert_eq!((&seen["state"], &seen["trials"]["running"]), (&"cancelled".into(), &0.into()), "{seen}");
+    assert_eq!(post(&second, &format!("/v1/sweeps/{id}/resume")).status, 200);
+    wait_until("running trials again", LONG, || sweep(&second, &id)["trials"]["running"] == 2);
+    second.stop();
+}
