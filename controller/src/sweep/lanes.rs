@@ -8,7 +8,7 @@ use std::time::Duration;
 use rlox_report::TrialKey;
 
 use super::engine::Engine;
-use super::files::{free_bytes, full};
+use super::files::{self, free_bytes};
 use super::progress::Teller;
 use super::states::TrialState;
 use super::stop::Stop;
@@ -151,12 +151,14 @@ impl<'a> Lanes<'a> {
     /// An attempt without a record.
     fn broken(&self, key: TrialKey, error: &TrialError) {
         // Whatever fails on a full disk fails because of it.
-        let full = error.is_full() || (!matches!(error, TrialError::Stopped) && full(self.job.folder.root()));
+        let full =
+            error.is_full() || (!matches!(error, TrialError::Stopped) && files::full(self.job.folder.root()));
         if full && !self.stop.asked() {
             self.squeezed(key, error);
             return;
         }
-        if full && let Err(error) = self.job.folder.discard(key) {
+        let crowded = full || files::full(self.job.folder.root());
+        if crowded && let Err(error) = self.job.folder.discard(key) {
             // Its own files may be what leaves no room to write how it ended.
             tracing::error!(trial = %key, %error, "an attempt's files cannot be removed");
         }
@@ -189,7 +191,7 @@ impl<'a> Lanes<'a> {
             self.teller.abandoned(key, "met a full disk too often");
             return;
         }
-        tracing::error!(trial = %key, %error, free = ?free_bytes(self.job.folder.root()), full = full(self.job.folder.root()), "the disk was full; the trial runs again");
+        tracing::error!(trial = %key, %error, free = ?free_bytes(self.job.folder.root()), full = files::full(self.job.folder.root()), "the disk was full; the trial runs again");
         self.leave(key, TrialState::Interrupted, "the disk was full");
         let (store, job) = (self.store, self.job);
         let requeued = self.when_there_is_room(|| store.requeue_one(&job.id, key));

@@ -157,29 +157,28 @@ pub(super) fn next_sweep(connection: &Connection, root: &Path) -> Sql<Option<Job
 
 /// Sweeps to go on with after a start.
 pub(super) fn unfinished(connection: &Connection) -> Sql<Vec<String>> {
-    let mut statement = connection
-        .prepare("SELECT id FROM sweeps WHERE state IN ('running', 'interrupted') ORDER BY number")?;
+    sweeps_where(connection, "state IN ('running', 'interrupted')")
+}
+
+/// Sweeps that neither ended nor may go on: a user asked for their end.
+pub(super) fn to_cancel(connection: &Connection) -> Sql<Vec<String>> {
+    sweeps_where(connection, "cancel_asked AND state IN ('queued', 'running')")
+}
+
+/// Sweeps that run, by the database.
+pub(super) fn running(connection: &Connection) -> Sql<Vec<String>> {
+    sweeps_where(connection, "state = 'running'")
+}
+
+fn sweeps_where(connection: &Connection, condition: &'static str) -> Sql<Vec<String>> {
+    let mut statement =
+        connection.prepare(&format!("SELECT id FROM sweeps WHERE {condition} ORDER BY number"))?;
     statement.query_map([], |row| row.get(0))?.collect()
 }
 
 /// Whether a user asked for a sweep's end.
 pub(super) fn cancel_asked(connection: &Connection, number: i64) -> Sql<bool> {
     connection.query_row("SELECT cancel_asked FROM sweeps WHERE number = ?1", [number], |row| row.get(0))
-}
-
-/// Sweeps that neither ended nor may go on: a user asked for their end.
-pub(super) fn to_cancel(connection: &Connection) -> Sql<Vec<String>> {
-    let mut statement = connection.prepare(
-        "SELECT id FROM sweeps WHERE cancel_asked AND state IN ('queued', 'running') ORDER BY number",
-    )?;
-    statement.query_map([], |row| row.get(0))?.collect()
-}
-
-/// Sweeps that run, by the database.
-pub(super) fn running(connection: &Connection) -> Sql<Vec<String>> {
-    let mut statement =
-        connection.prepare("SELECT id FROM sweeps WHERE state = 'running' ORDER BY number")?;
-    statement.query_map([], |row| row.get(0))?.collect()
 }
 
 /// Trials that run, by the database.
