@@ -163,7 +163,8 @@ impl Launcher {
             Reply::Outcome(mut outcome) => {
                 if self.snippets {
                     ahead.served(outcome.pooled);
-                    self.wait_now(self.waiting.get().saturating_sub(u16::from(outcome.pooled)));
+                    // Where none served it there was none, or those of another shape went.
+                    self.wait_now(if outcome.pooled { self.waiting.get().saturating_sub(1) } else { 0 });
                 }
                 let mut descriptors = descriptors.into_iter();
                 outcome
@@ -173,7 +174,12 @@ impl Launcher {
                     .map_err(|error| self.failed(error))?;
                 Ok(Some(Reply::Outcome(outcome)))
             }
-            Reply::Started { .. } | Reply::Fault(_) => Ok(Some(reply)),
+            Reply::Fault(_) => {
+                // How many are left is told with the next one that is made.
+                self.wait_now(0);
+                Ok(Some(reply))
+            }
+            Reply::Started { .. } => Ok(Some(reply)),
         }
     }
 

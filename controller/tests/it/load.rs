@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
+use crate::support::host::wait_until;
 use crate::support::http::{Address, head};
 use crate::support::service::{post_apart, slow};
-use crate::support::{Service, nothing_left, ready};
+use crate::support::{SOON, Service, nothing_left, ready};
 
 #[test]
 fn a_full_queue_is_429_with_a_time_to_come_back() {
@@ -146,4 +147,23 @@ fn half_a_head_does_not_hold_up_the_stop() {
 #[test]
 fn half_a_body_does_not_hold_up_the_stop() {
     stops_despite(b"POST /verify HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{");
+}
+
+#[test]
+fn after_a_request_of_another_shape_a_container_is_made_ahead_again() {
+    if !ready() {
+        return;
+    }
+    let service = Service::with(&["--workers", "1"]);
+    let pool = |what: &str| service.get("/health").json()["pool"][what].as_u64();
+    wait_until("the first container", SOON, || pool("waiting") == Some(1));
+    for memory_mb in [128, 256] {
+        let (made, misses) = (pool("made"), pool("misses"));
+        let answer = service.verify(&json!({ "code": "print(1)", "memory_mb": memory_mb }));
+        assert_eq!(answer["verdict"], "completed", "{answer}");
+        // The one that waited had another limit: it went, and its place is taken.
+        assert!(pool("misses") > misses);
+        wait_until("a container in its place", SOON, || pool("made") > made && pool("waiting") == Some(1));
+    }
+    service.stop();
 }
