@@ -92,7 +92,7 @@ def run(source, end=None, too_early=None):
     try:
         load(source, "__main__")
     except SystemExit as error:
-        line = too_early(error, source, NAME) if too_early is not None else 0
+        line = too_early(error, source) if too_early is not None else 0
         if end is not None:
             end.word = b"exit %d\n" % line if line else ENDED
         raise
@@ -138,8 +138,7 @@ def run_script(source):
     plan = script.Plan()
     NAME, ARGUMENTS = plan.name, plan.arguments
     sys.path.insert(0, os.path.dirname(os.path.abspath(NAME)))
-    early = lambda error, text, name: script.left_at(error, text, name, plan.exits == script.ANYWHERE)  # noqa: E731
-    run(source, End(CHANNEL, plan.hand_back), None if plan.exits == script.ANY else early)
+    run(source, End(CHANNEL, plan.hand_back), plan.left_early_at)
 
 
 def serve(source):

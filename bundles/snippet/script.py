@@ -35,13 +35,17 @@ class Plan:
     def __init__(self):
         with open(PLAN, "rb", closefd=True) as stream:
             self.name = text(stream)
-            self.exits = number(stream)
+            self._exits = number(stream)
             self.arguments = [text(stream) for _ in range(number(stream))]
             for _ in range(number(stream)):
                 place(text(stream), number(stream), stream)
             self.wanted = [text(stream) for _ in range(number(stream))]
         if self.wanted:
             os.set_inheritable(FETCHED, False)
+
+    def left_early_at(self, error, source):
+        """The line at which `SystemExit` left the program too early, or 0."""
+        return 0 if self._exits == ANY else left_at(error, source, self.name, self._exits == ANYWHERE)
 
     def hand_back(self):
         """Writes the wanted files: number, length and content of each. The file to write to has a fixed size."""

@@ -165,10 +165,10 @@ impl Created {
         cgroup: &ContainerCgroup,
     ) -> Result<Self, RuntimeError> {
         let wanted = Wanted::of(spec);
-        let resources = spec.linux().as_ref().and_then(|linux| linux.resources().clone());
+        let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
         let result = self
             .verify(spec, filtered)
-            .and_then(|()| cgroup.complete(&wanted, resources.as_ref()))
+            .and_then(|()| cgroup.complete(&wanted, resources))
             .and_then(|()| cgroup.verify(self.pid, &wanted));
         match result {
             Ok(()) => Ok(self),

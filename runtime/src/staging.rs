@@ -16,7 +16,7 @@ use nix::sched::{CloneFlags, unshare};
 use oci_spec::runtime::Spec;
 use rlox_host::CgroupHome;
 
-use crate::cgroup::hierarchies::Hierarchies;
+use crate::cgroup::hierarchies::{CONTROLLERS, Hierarchies, mounted};
 use crate::error::RuntimeError;
 use crate::spec::{IdMap, is_bind};
 use crate::{overlay, redirect};
@@ -173,9 +173,6 @@ impl Staging {
     }
 }
 
-/// Controllers of cgroup v1 that carry a limit or a counter of ours, or that libcontainer insists on.
-const KEPT_CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "cpuacct", "devices"];
-
 /// Unmounts the other v1 hierarchies in our own namespace. libcontainer joins every hierarchy that it sees, and each
 /// join waits until all forks and exits in flight on the whole machine are through: beside a fork bomb of large
 /// processes, joining twelve instead of five was seen to take half a minute.
@@ -191,11 +188,9 @@ fn hide_unneeded_hierarchies() -> Result<(), RuntimeError> {
 
 /// The mount point of a line of mountinfo that is a v1 hierarchy without a controller that is kept.
 fn unneeded_hierarchy(line: &str) -> Option<&str> {
-    let (mount, file_system) = line.split_once(" - ")?;
-    let mut file_system = file_system.split(' ');
-    let (kind, options) = (file_system.next()?, file_system.nth(1)?);
-    let kept = options.split(',').any(|option| KEPT_CONTROLLERS.contains(&option));
-    (kind == "cgroup" && !kept).then(|| mount.split(' ').nth(4)).flatten()
+    let (place, kind, options) = mounted(line)?;
+    let kept = options.split(',').any(|option| CONTROLLERS.contains(&option));
+    (kind == "cgroup" && !kept).then_some(place)
 }
 
 fn system(action: impl Into<String>, errno: nix::Error) -> RuntimeError {

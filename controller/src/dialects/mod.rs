@@ -14,7 +14,7 @@ pub(crate) mod submit;
 #[cfg(test)]
 mod testing;
 
-use crate::job::Finished;
+use crate::job::{Finished, Job};
 use crate::judge::Verdict;
 
 pub(crate) use counters::{Counters, Outcome};
@@ -36,6 +36,19 @@ impl Dialect {
             Self::SandboxFusion => "sandbox_fusion",
             Self::Piston => "piston",
         }
+    }
+}
+
+/// A decoded request: what is run, and what its answer needs besides.
+#[derive(Debug, Clone)]
+pub(crate) struct Decoded<F> {
+    pub(crate) job: Job,
+    pub(crate) frame: F,
+}
+
+impl<F> Decoded<F> {
+    pub(crate) fn split(self) -> (Job, F) {
+        (self.job, self.frame)
     }
 }
 

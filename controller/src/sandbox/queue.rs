@@ -64,6 +64,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl<T> State<T> {
+    /// Gives the job to the worker that came to rest last; without one, it comes back.
+    fn hand_over(&mut self, job: T) -> Option<T> {
+        let Some(seat) = self.idle.pop() else { return Some(job) };
+        seat.give(Given::Job(job));
+        None
+    }
+
+    /// The job takes a place until a worker comes.
+    fn wait(&mut self, job: T, place: SemaphorePermit<'_>) {
+        place.forget();
+        self.waiting.push_back(job);
+    }
+}
+
 impl<T> Seat<T> {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { given: Mutex::new(Given::Nothing), changed: Condvar::new() })
@@ -102,14 +117,10 @@ impl<T> Queue<T> {
     /// Takes a job if a worker is idle or there is room.
     pub(super) fn try_push(&self, job: T) -> Result<(), Refused> {
         let mut state = lock(&self.state);
-        if let Some(seat) = state.idle.pop() {
-            seat.give(Given::Job(job));
-            return Ok(());
-        }
+        let Some(job) = state.hand_over(job) else { return Ok(()) };
         match self.room.try_acquire() {
             Ok(place) => {
-                place.forget();
-                state.waiting.push_back(job);
+                state.wait(job, place);
                 Ok(())
             }
             Err(TryAcquireError::NoPermits) => Err(Refused::Full),
@@ -119,24 +130,14 @@ impl<T> Queue<T> {
 
     /// Takes a job once there is room.
     pub(super) async fn push_when_free(&self, job: T) -> Result<(), Refused> {
-        match self.room.acquire().await {
-            Ok(place) => self.push(job, place),
-            Err(_) => Err(Refused::Closed),
-        }
-    }
-
-    fn push(&self, job: T, place: SemaphorePermit<'_>) -> Result<(), Refused> {
+        let Ok(place) = self.room.acquire().await else { return Err(Refused::Closed) };
         let mut state = lock(&self.state);
         if state.closed {
             return Err(Refused::Closed);
         }
-        match state.idle.pop() {
-            // It needs no place: the permit comes back.
-            Some(seat) => seat.give(Given::Job(job)),
-            None => {
-                place.forget();
-                state.waiting.push_back(job);
-            }
+        // Where a worker takes it at once, the place comes back.
+        if let Some(job) = state.hand_over(job) {
+            state.wait(job, place);
         }
         Ok(())
     }

@@ -17,6 +17,43 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// The words of a state, in the database and in JSON; trials and sweeps have the same.
+macro_rules! words {
+    ($state:ident) => {
+        impl $state {
+            /// All of them.
+            pub(crate) const ALL: [Self; 6] = [
+                Self::Queued,
+                Self::Running,
+                Self::Finished,
+                Self::Failed,
+                Self::Cancelled,
+                Self::Interrupted,
+            ];
+
+            /// The word in the database and in JSON.
+            pub(crate) fn word(self) -> &'static str {
+                match self {
+                    Self::Queued => "queued",
+                    Self::Running => "running",
+                    Self::Finished => "finished",
+                    Self::Failed => "failed",
+                    Self::Cancelled => "cancelled",
+                    Self::Interrupted => "interrupted",
+                }
+            }
+
+            /// From the word.
+            pub(crate) fn parse(word: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|state| state.word() == word)
+            }
+        }
+    };
+}
+
+words!(TrialState);
+words!(SweepState);
+
 /// Where a trial is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -36,27 +73,6 @@ pub(crate) enum TrialState {
 }
 
 impl TrialState {
-    /// All of them.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Queued, Self::Running, Self::Finished, Self::Failed, Self::Cancelled, Self::Interrupted];
-
-    /// The word in the database and in JSON.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Finished => "finished",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Interrupted => "interrupted",
-        }
-    }
-
-    /// From the word.
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
-    }
-
     /// Whether the state may change from this to that. The database is asked to change nothing else.
     pub(crate) fn may_become(self, next: Self) -> bool {
         match self {
@@ -87,27 +103,6 @@ pub(crate) enum SweepState {
 }
 
 impl SweepState {
-    /// All of them.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Queued, Self::Running, Self::Finished, Self::Failed, Self::Cancelled, Self::Interrupted];
-
-    /// The word in the database and in JSON.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Finished => "finished",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Interrupted => "interrupted",
-        }
-    }
-
-    /// From the word.
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
-    }
-
     /// Whether it neither waits nor runs.
     pub(crate) fn over(self) -> bool {
         !matches!(self, Self::Queued | Self::Running)

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::support::disk::SmallDisk;
 use crate::support::host::{need, processes, wait_until};
-use crate::support::tiny::TinyHome;
+use crate::support::tiny::{Ground, TinyHome};
 use crate::support::{nothing_left, ready, stderr, stdout};
 
 const KILLS: usize = 50;
@@ -109,34 +109,13 @@ fn result(sweep: &Path) -> BTreeMap<String, (Value, String, Vec<u8>)> {
     names.map(read).collect()
 }
 
-/// The directory, mounts and processes of sweeps that were killed.
-struct Ground {
-    home: TinyHome,
-    scratch: tempfile::TempDir,
-    root: tempfile::TempDir,
-}
-
-impl Ground {
-    fn new() -> Self {
-        Self {
-            home: TinyHome::new(),
-            scratch: tempfile::tempdir().unwrap(),
-            root: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn sweep(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
-    }
-}
-
 #[test]
 fn a_sweep_whose_controller_is_killed_fifty_times_is_the_undisturbed_one() {
     if !ready() {
         return;
     }
     let ground = Ground::new();
-    let undisturbed = ground.sweep("undisturbed");
+    let undisturbed = ground.path("undisturbed");
     let begun = Instant::now();
     succeeds(begin(&ground.home, ground.scratch.path(), &undisturbed, &[]));
     let whole = begun.elapsed();
@@ -148,7 +127,7 @@ fn a_sweep_whose_controller_is_killed_fifty_times_is_the_undisturbed_one() {
     let (mut kills, mut caught, mut round, mut again) = (0, 0, 0, 0);
     while kills < KILLS {
         round += 1;
-        let sweep = ground.sweep(&format!("killed-{round}"));
+        let sweep = ground.path(&format!("killed-{round}"));
         let mut marks = BTreeMap::new();
         loop {
             let mut child = begin(&ground.home, ground.scratch.path(), &sweep, &[]);
@@ -204,7 +183,7 @@ fn a_full_disk_loses_nothing_and_the_sweep_goes_on_when_there_is_room() {
         return;
     }
     let ground = Ground::new();
-    let Some(disk) = SmallDisk::mounted(ground.sweep("disk"), 16) else {
+    let Some(disk) = SmallDisk::mounted(ground.path("disk"), 16) else {
         need(false, "the right to mount a tmpfs");
         return;
     };
@@ -285,7 +264,7 @@ fn trials_die_with_their_controller_and_what_does_not_is_ended_before_they_run_a
         return;
     }
     let ground = Ground::new();
-    let sweep = ground.sweep("sweep_out");
+    let sweep = ground.path("sweep_out");
     let slow = ["--", "--pause", "20"];
     let mut child = begin(&ground.home, ground.scratch.path(), &sweep, &slow);
     let token = format!("rlox-{}.", child.id());

@@ -1,7 +1,7 @@
 //! The command line of sweeps: files, JSON, logs, a service that is asked or started. Trials are short programs.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
@@ -10,31 +10,13 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::support::host::wait_until;
-use crate::support::tiny::TinyHome;
+use crate::support::tiny::Ground;
 use crate::support::{nothing_left, output_within, ready, stderr, stdout};
 
 const LONG: Duration = Duration::from_secs(120);
 const SMALL: [&str; 6] = ["--workers", "1", "--pool", "0", "--interpreter", "exec"];
 
-struct Ground {
-    home: TinyHome,
-    scratch: tempfile::TempDir,
-    root: tempfile::TempDir,
-}
-
 impl Ground {
-    fn new() -> Self {
-        Self {
-            home: TinyHome::new(),
-            scratch: tempfile::tempdir().unwrap(),
-            root: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
-    }
-
     fn file(&self, name: &str, text: &str) -> String {
         std::fs::write(self.path(name), text).unwrap();
         self.path(name).to_str().unwrap().to_owned()

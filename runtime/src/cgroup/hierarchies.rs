@@ -15,8 +15,8 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rlox_host::{CGROUP_ROOT, read_bounded, write_file};
 
-/// Controllers that carry a limit or a counter of ours.
-const CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "cpuacct", "devices"];
+/// Controllers of v1 that carry a limit or a counter of ours, or that libcontainer insists on.
+pub(crate) const CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "cpuacct", "devices"];
 /// Moves the thread that writes, and nobody else.
 const TASKS: &str = "tasks";
 const MYSELF: &str = "0";
@@ -51,7 +51,7 @@ impl Hierarchies {
             }
             fs::create_dir(&target)?;
             bind(&source, &target)?;
-            let own = own_path(&membership, controller)
+            let own = super::path_of(&membership, controller)
                 .ok_or_else(|| io::Error::other(format!("/proc/self/cgroup has no line for {controller}")))?;
             let own = target.join(own.trim_start_matches('/')).join(TASKS);
             joined.push((source, Hierarchy { directory: target, own }));
@@ -118,13 +118,13 @@ fn conceal(directory: &Path) -> io::Result<()> {
     let mounts = read_bounded(Path::new("/proc/self/mountinfo"))?;
     let kept = directory.join("unified");
     fs::create_dir(&kept)?;
-    let mounted = mounts.lines().find_map(unified).map(Path::new);
-    mounted.map_or(Ok(()), |mounted| bind(mounted, &kept))?;
+    let unified = mounts.lines().find_map(unified).map(Path::new);
+    unified.map_or(Ok(()), |place| bind(place, &kept))?;
     match umount2(CGROUP_ROOT, MntFlags::MNT_DETACH) {
         Ok(()) | Err(Errno::EINVAL) => {}
         Err(errno) => return Err(action("unmounting /sys/fs/cgroup", errno)),
     }
-    match mounted {
+    match unified {
         Some(_) => bind(&kept, Path::new(CGROUP_ROOT))?,
         None => {
             let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -143,8 +143,14 @@ fn conceal(directory: &Path) -> io::Result<()> {
 
 /// The mount point of a line of mountinfo that is the unified hierarchy.
 fn unified(line: &str) -> Option<&str> {
+    mounted(line).filter(|(_, kind, _)| *kind == "cgroup2").map(|(place, _, _)| place)
+}
+
+/// Mount point, type and the file system's own options of a line of mountinfo.
+pub(crate) fn mounted(line: &str) -> Option<(&str, &str, &str)> {
     let (mount, file_system) = line.split_once(" - ")?;
-    (file_system.split(' ').next() == Some("cgroup2")).then(|| mount.split(' ').nth(4)).flatten()
+    let mut file_system = file_system.split(' ');
+    Some((mount.split(' ').nth(4)?, file_system.next()?, file_system.nth(1)?))
 }
 
 fn bind(source: &Path, target: &Path) -> io::Result<()> {
@@ -157,25 +163,9 @@ fn action(what: &str, errno: Errno) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// The path of a v1 controller in a process' `cgroup` file.
-fn own_path<'a>(membership: &'a str, controller: &str) -> Option<&'a str> {
-    membership.lines().find_map(|line| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        controllers.split(',').any(|each| each == controller).then_some(path)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_knows_where_it_belongs() {
-        let membership = "7:cpu,cpuacct:/a\n4:memory:/b/c\n1:name=systemd:/d\n0::/e\n";
-        assert_eq!(own_path(membership, "cpuacct"), Some("/a"));
-        assert_eq!(own_path(membership, "memory"), Some("/b/c"));
-        assert_eq!(own_path(membership, "pids"), None);
-    }
 
     #[test]
     fn the_hosts_unified_hierarchy_is_found() {

@@ -37,7 +37,7 @@ const READ_BACK: [&str; 4] = ["memory.limit", "memory.swap", "pids.limit", "cpu.
 impl Wanted {
     /// The limits that a spec asks for.
     pub(crate) fn of(spec: &Spec) -> Self {
-        let resources = spec.linux().as_ref().and_then(|linux| linux.resources().clone());
+        let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
         let Some(resources) = resources else { return Self::default() };
         let memory = resources.memory().as_ref();
         let cpu = resources.cpu().as_ref().and_then(|cpu| cpu.quota().zip(cpu.period()));
@@ -281,15 +281,19 @@ fn seconds(value: u64, per_second: f64) -> f64 {
     value as f64 / per_second
 }
 
+/// The cgroup of a process by its `cgroup` file; `controller` is empty for v2.
+fn path_of<'a>(membership: &'a str, controller: &str) -> Option<&'a str> {
+    membership.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|each| each == controller).then_some(path)
+    })
+}
+
 /// `controller` is empty for v2.
 fn check_membership(membership: &str, controller: &str, wanted: &str) -> Result<(), String> {
-    let line = membership
-        .lines()
-        .filter_map(|line| line.split_once(':').and_then(|(_, rest)| rest.split_once(':')))
-        .find(|(controllers, _)| controllers.split(',').any(|each| each == controller));
-    match line {
-        Some((_, path)) if path == wanted => Ok(()),
-        Some((_, path)) => {
+    match path_of(membership, controller) {
+        Some(path) if path == wanted => Ok(()),
+        Some(path) => {
             Err(format!("cgroup membership {controller:?}: the process is in {path}, wanted {wanted}"))
         }
         None => Err(format!("cgroup membership {controller:?}: no such hierarchy for the process")),
@@ -307,5 +311,9 @@ mod tests {
         assert!(check_membership(v1, "cpuacct", "/rlox-a").unwrap_err().contains("is in /"));
         assert!(check_membership(v1, "pids", "/rlox-a").is_err());
         assert!(check_membership("0::/user.slice/s/rlox-a\n", "", "/user.slice/s/rlox-a").is_ok());
+        let membership = "7:cpu,cpuacct:/a\n4:memory:/b/c\n1:name=systemd:/d\n0::/e\n";
+        assert_eq!(path_of(membership, "cpuacct"), Some("/a"));
+        assert_eq!(path_of(membership, "memory"), Some("/b/c"));
+        assert_eq!(path_of(membership, "pids"), None);
     }
 }

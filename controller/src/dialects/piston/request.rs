@@ -47,11 +47,7 @@ struct File {
 }
 
 /// A decoded request.
-#[derive(Debug, Clone)]
-pub(crate) struct Decoded {
-    pub(crate) job: Job,
-    pub(crate) frame: Frame,
-}
+pub(crate) type Decoded = crate::dialects::Decoded<Frame>;
 
 /// What is needed to answer it.
 #[derive(Debug, Clone)]
@@ -60,12 +56,6 @@ pub(crate) struct Frame {
     pub(crate) answer_by: Instant,
     pub(super) language: &'static str,
     pub(super) version: String,
-}
-
-impl Decoded {
-    pub(crate) fn split(self) -> (Job, Frame) {
-        (self.job, self.frame)
-    }
 }
 
 /// A limit as the original takes it: absent, zero or a number up to the server's own, in its words.

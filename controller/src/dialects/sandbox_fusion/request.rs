@@ -40,11 +40,7 @@ fn unlimited() -> Option<i64> {
 }
 
 /// A decoded request.
-#[derive(Debug, Clone)]
-pub(crate) struct Decoded {
-    pub(crate) job: Job,
-    pub(crate) frame: Frame,
-}
+pub(crate) type Decoded = crate::dialects::Decoded<Frame>;
 
 /// What is needed to answer it.
 #[derive(Debug, Clone)]
@@ -53,12 +49,6 @@ pub(crate) struct Frame {
     pub(crate) answer_by: Instant,
     /// The paths of `fetch_files` as the client wrote them.
     pub(super) fetch_files: Vec<String>,
-}
-
-impl Decoded {
-    pub(crate) fn split(self) -> (Job, Frame) {
-        (self.job, self.frame)
-    }
 }
 
 impl RunCodeRequest {

@@ -34,6 +34,24 @@ with open(os.path.join(out, "checkpoint_final.pt"), "wb") as file:
     file.write(b"checkpoint")
 "#;
 
+/// Such a home with directories for its files, to be looked through when its sweeps are over.
+pub(crate) struct Ground {
+    pub(crate) home: TinyHome,
+    pub(crate) scratch: tempfile::TempDir,
+    root: tempfile::TempDir,
+}
+
+impl Ground {
+    pub(crate) fn new() -> Self {
+        let directory = || tempfile::tempdir().unwrap();
+        Self { home: TinyHome::new(), scratch: directory(), root: directory() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+}
+
 pub(crate) struct TinyHome {
     directory: tempfile::TempDir,
 }
